@@ -1,0 +1,1 @@
+"""The tau2-eval command."""

@@ -1,0 +1,1 @@
+"""The tau2_airline domain: fixtures, database, tools, gold replay, scenarios."""

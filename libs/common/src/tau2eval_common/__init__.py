@@ -1,0 +1,1 @@
+"""Settings, logging, gRPC server and client, errors and health for the services."""

@@ -1,0 +1,1 @@
+"""Voice bots: Pipecat pipeline over gRPC, speech recognition and synthesis."""

@@ -1,0 +1,1 @@
+"""The agent under test: a voice pipeline with the airline tools."""

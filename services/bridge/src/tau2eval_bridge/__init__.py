@@ -1,0 +1,1 @@
+"""Routes and records the audio of a call; one clock, turns, stop reasons."""

@@ -1,0 +1,1 @@
+"""Verdicts, the store of runs, and summaries."""

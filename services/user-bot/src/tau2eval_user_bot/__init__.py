@@ -1,0 +1,1 @@
+"""The simulated caller: a voice pipeline without tools."""
