@@ -1,0 +1,164 @@
+"""The gRPC server that every service runs in: health, reflection, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from tau2eval_common.interceptors import ErrorInterceptor
+from tau2eval_common.logs import setup_logging
+from tau2eval_common.settings import ServiceSettings
+
+logger = logging.getLogger(__name__)
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""Largest gRPC message; records and audio travel in smaller parts."""
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+_SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
+    *CHANNEL_OPTIONS,
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+)
+
+
+class Service(Protocol):
+    """What a service implements to run in `run_service`."""
+
+    name: str
+
+    async def start(self) -> None:
+        """Loads what must be there before the first call: models, stores, connections."""
+
+    def register(self, server: grpc.aio.Server) -> Sequence[str]:
+        """Adds the servicers and returns their full gRPC service names."""
+
+    def addresses(self) -> dict[str, str]:
+        """Returns further addresses that it listens on, by protocol ("http": "127.0.0.1:3300")."""
+
+    async def stop(self) -> None:
+        """Releases everything, after the last call has ended."""
+
+
+async def serve(service: Service, settings: ServiceSettings) -> None:
+    """Runs a service until SIGTERM, SIGINT or, by setting, the end of its parent.
+
+    When everything is loaded it prints one line of JSON on standard output, {"event": "listening",
+    "service", "grpc", ...}, and turns healthy. The first signal turns health to NOT_SERVING,
+    refuses new calls and lets those in progress end within `drain_seconds`; a second one ends them
+    at once.
+
+    Raises:
+        OSError: When the port cannot be had.
+    """
+    server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=list(_SERVER_OPTIONS))
+    health_servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    stopping = asyncio.Event()
+    at_once = asyncio.Event()
+    _watch_signals(stopping, at_once)
+    if settings.exit_with_parent:
+        _watch_parent(stopping, at_once)
+    await service.start()
+    try:
+        names = [*service.register(server)]
+        reflection.enable_server_reflection(
+            (*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+        )
+        try:
+            port = server.add_insecure_port(f"{settings.host}:{settings.port}")
+        except RuntimeError as error:
+            raise OSError(f"{settings.host}:{settings.port} cannot be listened on") from error
+        if port == 0:
+            raise OSError(f"{settings.host}:{settings.port} cannot be listened on")
+        await server.start()
+        for name in ("", *names):
+            await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+        line = {
+            "event": "listening",
+            "service": service.name,
+            "grpc": f"{settings.host}:{port}",
+            **service.addresses(),
+        }
+        print(json.dumps(line), flush=True)
+        logger.info("listening on %s:%d", settings.host, port)
+        await stopping.wait()
+        logger.info(
+            "draining: no new calls, up to %.0f s for those in progress", settings.drain_seconds
+        )
+        await health_servicer.enter_graceful_shutdown()
+        await _drain(server, settings.drain_seconds, at_once)
+    finally:
+        await service.stop()
+
+
+async def _drain(server: grpc.aio.Server, seconds: float, at_once: asyncio.Event) -> None:
+    stop = asyncio.ensure_future(server.stop(seconds))
+    hurry = asyncio.ensure_future(at_once.wait())
+    await asyncio.wait({stop, hurry}, return_when=asyncio.FIRST_COMPLETED)
+    if not stop.done():
+        await server.stop(0)
+    hurry.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await stop
+
+
+def _watch_signals(stopping: asyncio.Event, at_once: asyncio.Event) -> None:
+    def on_signal() -> None:
+        if stopping.is_set():
+            at_once.set()
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+
+
+def _watch_parent(stopping: asyncio.Event, at_once: asyncio.Event) -> None:
+    """Stops at once when standard input ends: the parent is gone and nobody wants the result."""
+    loop = asyncio.get_running_loop()
+
+    def on_end() -> None:
+        stopping.set()
+        at_once.set()
+
+    def wait_for_end() -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while sys.stdin.buffer.read(4096):
+                pass
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(on_end)
+
+    threading.Thread(target=wait_for_end, name="parent-watch", daemon=True).start()
+
+
+def run_service(service: Service, settings: ServiceSettings) -> int:
+    """Runs a service as a process's main function and returns its exit code.
+
+    Returns:
+        0 after an orderly end, 2 when the settings cannot work (a port in use, for instance).
+    """
+    setup_logging(service.name, settings.log_level, settings.log_format)
+    try:
+        asyncio.run(serve(service, settings))
+    except OSError as error:
+        print(f"{service.name}: {error}", file=sys.stderr)
+        return 2
+    return 0
