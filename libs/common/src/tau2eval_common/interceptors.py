@@ -49,7 +49,12 @@ def _unary(behavior: Any, method: str) -> Any:
 def _stream(behavior: Any, method: str) -> Any:
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
         try:
-            async for response in behavior(request, context):
+            # Handlers come in two styles: generators, and coroutines that call context.write.
+            responses = behavior(request, context)
+            if not hasattr(responses, "__aiter__"):
+                await responses
+                return
+            async for response in responses:
                 yield response
         except Exception as error:
             await _fail(error, context, method)

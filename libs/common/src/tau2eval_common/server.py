@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import signal
 import sys
 import threading
@@ -141,7 +142,8 @@ def _watch_parent(stopping: asyncio.Event, at_once: asyncio.Event) -> None:
 
     def wait_for_end() -> None:
         with contextlib.suppress(OSError, ValueError):
-            while sys.stdin.buffer.read(4096):
+            # Not by sys.stdin: its lock, held by this thread, would abort the process at its end.
+            while os.read(sys.stdin.fileno(), 4096):
                 pass
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(on_end)
