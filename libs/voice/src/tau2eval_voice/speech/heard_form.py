@@ -1,0 +1,2 @@
+def from_spoken(text: str) -> str:
+    return text
