@@ -1,0 +1,150 @@
+"""`run`: services if need be, the scenarios, the summary."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NoReturn
+
+from rich.console import Console
+
+from tau2eval_cli.environment import check_environment
+from tau2eval_cli.errors import EXIT_INTERRUPTED, Interrupted
+from tau2eval_cli.plan import RunOptions, choose_scenarios, new_run_id
+from tau2eval_cli.progress import make_progress
+from tau2eval_cli.report import print_summary
+from tau2eval_cli.results import RunResult
+from tau2eval_cli.runner import Patience, Runner
+from tau2eval_cli.scorer_client import ScorerClient
+from tau2eval_cli.services import BRIDGE, SCORER
+from tau2eval_cli.signals import two_step_end
+from tau2eval_cli.supervisor import Supervisor, SupervisorConfig
+from tau2eval_cli.wiring import Wiring
+from tau2eval_common.client import open_channel
+
+LEAST_SESSIONS = 8
+
+
+class RunCommand:
+    """One `tau2-eval run`, from its options to its exit code.
+
+    Args:
+        options: Settings of the run.
+        names: Scenarios by name.
+        domain: Or all scenarios of a domain.
+        as_json: Print the result as JSON on standard output, and all else on standard error.
+        gateway_names: Further environment variables that the gateway gets.
+        patience: Bounds of the waits.
+    """
+
+    def __init__(
+        self,
+        options: RunOptions,
+        names: Sequence[str],
+        domain: str,
+        *,
+        as_json: bool = False,
+        gateway_names: Sequence[str] = (),
+        patience: Patience | None = None,
+    ) -> None:
+        self._options = options
+        self._names = names
+        self._domain = domain
+        self._as_json = as_json
+        self._gateway_names = gateway_names
+        self._patience = patience
+        self._console = Console(stderr=as_json)
+        self._supervisor: Supervisor | None = None
+        self._runner: Runner | None = None
+        self._stopping = False
+
+    def execute(self) -> int:
+        """Runs it and returns the exit code.
+
+        Raises:
+            CommandError: For wrong use, and when there is no result.
+        """
+        self._options.check()
+        scenarios: list[str] = []
+        if self._options.embedded:
+            from tau2eval_cli import catalog
+
+            check_environment(os.environ)
+            scenarios = choose_scenarios(catalog.known_scenarios(), self._names, self._domain)
+            catalog.check_fixtures()
+        elif bool(self._names) == bool(self._domain):
+            choose_scenarios([], self._names, self._domain)
+        try:
+            result = asyncio.run(self._interruptible(scenarios))
+        except asyncio.CancelledError:
+            raise Interrupted("interrupted before any call began") from None
+        print_summary(self._console, result)
+        if self._as_json:
+            print(json.dumps(result.to_json(), indent=2, ensure_ascii=False), flush=True)
+        return result.exit_code
+
+    async def _interruptible(self, scenarios: list[str]) -> RunResult:
+        task = asyncio.ensure_future(self._run(scenarios))
+
+        def first() -> None:
+            if self._runner is not None and not self._stopping:
+                self._say("interrupted: ending the calls in order; once more to end at once")
+                self._runner.interrupt()
+            elif not self._stopping:
+                task.cancel()
+
+        with two_step_end(first, self._end_at_once):
+            return await task
+
+    async def _run(self, scenarios: list[str]) -> RunResult:
+        options = self._options
+        run_id = new_run_id(datetime.now().astimezone())
+        async with contextlib.AsyncExitStack() as stack:
+            bridge_address, scorer_address = options.bridge_address, options.scorer_address
+            if options.embedded:
+                self._say("starting the services ...")
+                supervisor = Supervisor(self._supervision(run_id), self._say)
+                self._supervisor = supervisor
+                await stack.enter_async_context(supervisor)
+                bridge_address = supervisor.running[BRIDGE.name].grpc
+                scorer_address = supervisor.running[SCORER.name].grpc
+            scorer = await stack.enter_async_context(ScorerClient(scorer_address))
+            if not options.embedded:
+                known = await scorer.scenario_names()
+                scenarios = choose_scenarios(known, self._names, self._domain)
+            bridge = await stack.enter_async_context(open_channel(bridge_address))
+            self._say(f"run {run_id}: {len(scenarios)} scenarios, {options.parallel} at a time")
+            with make_progress(self._console, len(scenarios), options.parallel) as progress:
+                runner = Runner(run_id, options, bridge, scorer, progress, self._patience)
+                self._runner = runner
+                result = await runner.run(scenarios)
+            self._stopping = True
+            return result
+
+    def _supervision(self, run_id: str) -> SupervisorConfig:
+        options = self._options
+        return SupervisorConfig(
+            wiring=Wiring(
+                artifacts_dir=options.output_dir.absolute(),
+                agent_address=options.agent_url,
+                user_address=options.user_url,
+                sessions=max(LEAST_SESSIONS, options.parallel),
+            ),
+            logs_dir=options.output_dir.absolute() / run_id / "logs",
+            environ=os.environ,
+            gateway_names=self._gateway_names,
+        )
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _end_at_once(self) -> NoReturn:
+        if self._supervisor is not None:
+            self._supervisor.kill()
+        with contextlib.suppress(Exception):
+            self._console.show_cursor(True)
+        os._exit(EXIT_INTERRUPTED)
