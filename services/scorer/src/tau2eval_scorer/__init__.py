@@ -1,1 +1,3 @@
 """Verdicts, the store of runs, and summaries."""
+
+__version__ = "0.1.0"

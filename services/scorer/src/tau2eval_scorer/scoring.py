@@ -1,0 +1,153 @@
+"""Scores one conversation: signals, verdict and metrics, from the record alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tau2eval_scorer import metrics
+from tau2eval_scorer.accuracy import speech_accuracy
+from tau2eval_scorer.catalog import Catalog, ScenarioCard
+from tau2eval_scorer.jsonio import parse_json
+from tau2eval_scorer.record import Conversation, Role
+from tau2eval_scorer.signals import (
+    ACTION_MATCH,
+    CLEAN_EXIT,
+    DB_STATE_MATCH,
+    NL_ASSERTION,
+    DbState,
+    Signal,
+    Status,
+    action_match,
+    clean_exit,
+    db_state_match,
+    nl_assertion,
+)
+from tau2eval_scorer.verdict import Composite, Evidence, compose
+
+
+@dataclass(frozen=True)
+class ScoredConversation:
+    """A conversation and everything that is said about it.
+
+    Attributes:
+        fully_judged: False when nothing judges what had to be said: the gold actions change
+            nothing, and no assertion was judged.
+        actions: What the agent recorded; None when that is not known.
+        metrics: The content of metrics.json.
+    """
+
+    conversation: Conversation
+    card: ScenarioCard
+    signals: Mapping[str, Signal]
+    composite: Composite
+    db: DbState
+    fully_judged: bool
+    actions: Sequence[Mapping[str, Any]] | None
+    metrics: Mapping[str, Any]
+
+    def verdict_dict(self) -> dict[str, Any]:
+        """Returns the verdict as the store keeps it."""
+        return {
+            "outcome": str(self.composite.outcome),
+            "not_run_kind": self.composite.not_run_kind,
+            "success_breakdown": self.composite.breakdown.to_dict(),
+            "stop_reason": str(self.conversation.stop_reason),
+            "duration_seconds": self.conversation.duration_seconds,
+            "fully_judged": self.fully_judged,
+            "explanation": self.composite.explanation,
+        }
+
+
+def score(
+    conversation: Conversation, catalog: Catalog, scenario_directory: str
+) -> ScoredConversation:
+    """Scores a conversation; takes up to seconds of CPU, so call it in a thread.
+
+    Args:
+        conversation: The record.
+        catalog: The scenarios.
+        scenario_directory: Where its artifacts lie below the run's folder, for metrics.json.
+
+    Raises:
+        tau2eval_common.errors.NotFound: When its scenario is not in the catalog.
+    """
+    card = catalog.card(conversation.header.scenario)
+    db = catalog.db_state(card, conversation.summary(Role.AGENT))
+    actions = recorded_actions(conversation)
+    matches, action_detail = catalog.action_match(card, actions)
+    signals = {
+        signal.name: signal
+        for signal in (
+            db_state_match(db),
+            clean_exit(conversation.stop_reason),
+            action_match(matches, action_detail),
+            # The judge's verdicts come in here.
+            nl_assertion(card.nl_assertions, None),
+        )
+        if signal.name != NL_ASSERTION or NL_ASSERTION in card.success_signals
+    }
+    composite = compose(
+        Evidence(
+            stop_reason=conversation.stop_reason,
+            stop_detail=conversation.stop_detail,
+            signals=signals,
+            success_signals=card.success_signals,
+            agent_turns=conversation.agent_turns,
+            min_agent_turns=conversation.min_agent_turns,
+            db_inconsistent=db.inconsistent,
+        )
+    )
+    fully_judged = card.gold_mutates or (
+        NL_ASSERTION in signals and signals[NL_ASSERTION].status in (Status.PASSED, Status.FAILED)
+    )
+    return ScoredConversation(
+        conversation=conversation,
+        card=card,
+        signals=signals,
+        composite=composite,
+        db=db,
+        fully_judged=fully_judged,
+        actions=actions,
+        metrics=metrics.build(
+            conversation=conversation,
+            card=card,
+            signals=signals,
+            composite=composite,
+            db=db,
+            fully_judged=fully_judged,
+            is_action_match=matches,
+            accuracy=speech_accuracy(conversation.turns, conversation.header.modality),
+            scenario_directory=scenario_directory,
+        ),
+    )
+
+
+def recorded_actions(conversation: Conversation) -> list[Mapping[str, Any]] | None:
+    """Returns the agent's actions: from its summary, or from its events when it was lost."""
+    summary = conversation.summary(Role.AGENT)
+    if summary is not None:
+        return list(summary.actions)
+    actions: list[Mapping[str, Any]] = []
+    for event in conversation.events:
+        if event.role is Role.AGENT and event.kind == "action_recorded":
+            try:
+                action = parse_json(str(event.data["action_json"]))
+            except ValueError:
+                return None
+            if not isinstance(action, dict):
+                return None
+            actions.append(action)
+    return actions or None
+
+
+__all__ = [
+    "ACTION_MATCH",
+    "CLEAN_EXIT",
+    "DB_STATE_MATCH",
+    "NL_ASSERTION",
+    "ScoredConversation",
+    "recorded_actions",
+    "score",
+]
