@@ -8,13 +8,12 @@ plain one of `hashing.plain_hash`, built from the seed's cached bytes and SHA-25
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from .hashing import EXCLUDED_KEYS, canonical_bytes
+from .hashing import EXCLUDED_KEYS, canonical_bytes, key_bytes
 
 Record = dict[str, Any]
 """One row: a flight with all its dates, a user, or a reservation."""
@@ -73,7 +72,7 @@ class SeedDatabase:
                 raise TypeError(f"table {name!r} is not an object of records")
             if len(buffer) > 1:
                 buffer += b","
-            buffer += json.dumps(name).encode() + b":{"
+            buffer += key_bytes(name) + b":{"
             body = len(buffer)
             keys = sorted(records)
             starts: list[int] = []
@@ -306,7 +305,9 @@ def apply_changes(
 
 def clone(value: Any) -> Any:
     """Returns a deep copy of a JSON value; mappings become dicts, tuples become lists."""
-    if isinstance(value, Mapping):
+    if isinstance(value, str | int | float | None):
+        return value
+    if isinstance(value, dict | Mapping):
         return {key: clone(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [clone(item) for item in value]
@@ -314,4 +315,4 @@ def clone(value: Any) -> Any:
 
 
 def _entry(key: str, record: Record) -> bytes:
-    return json.dumps(key).encode() + b":" + canonical_bytes(record)
+    return key_bytes(key) + b":" + canonical_bytes(record)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 import orjson
@@ -30,14 +31,15 @@ def normalize(value: Any) -> Any:
     Returns:
         The same structure; integral finite floats as ints, "none" and "null" as None.
     """
+    if isinstance(value, str):
+        # Four characters are the least; most strings are settled by their length.
+        return None if len(value) >= 4 and value.strip().lower() in _NULL_WORDS else value
     if isinstance(value, dict):
         return {key: normalize(item) for key, item in value.items()}
     if isinstance(value, list):
         return [normalize(item) for item in value]
     if isinstance(value, float):
         return int(value) if math.isfinite(value) and value.is_integer() else value
-    if isinstance(value, str) and value.strip().lower() in _NULL_WORDS:
-        return None
     return value
 
 
@@ -63,39 +65,54 @@ def canonical_bytes(value: Any) -> bytes:
     Returns:
         Compact ASCII JSON with sorted keys of the normalized value.
     """
-    if _is_plain(value):
-        try:
-            fast = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-        except TypeError:  # Integers beyond 64 bits: the standard library writes them.
-            return _dump(normalize(value))
-        # The standard library escapes what is not printable ASCII; orjson does not.
-        if fast.isascii() and b"\x7f" not in fast:
-            return fast
-    return _dump(normalize(value))
+    if (fast := _fast(value)) is not None:
+        return fast
+    value = normalize(value)
+    if (fast := _fast(value)) is not None:
+        return fast
+    return _dump(value)
+
+
+def key_bytes(key: str) -> bytes:
+    """Returns a key as it stands in the hashed JSON, with its quotes."""
+    return encode_basestring_ascii(key).encode()
+
+
+def _fast(value: Any) -> bytes | None:
+    """Returns orjson's bytes where they are canonical for sure, else None.
+
+    orjson and the standard library agree, and there is nothing to normalize, unless there is a
+    float, a null, a null word or something else than printable ASCII. Each leaves a mark.
+    """
+    try:
+        data = orjson.dumps(value, option=_STRICT_JSON)
+    except TypeError:  # Integers beyond 64 bits, lone surrogates, what is not JSON.
+        return None
+    folded = data.translate(_FOLD)
+    if (
+        b"0." in folded
+        or b"0e" in folded
+        or b"none" in folded
+        or b"null" in folded
+        or b"\x7f" in folded
+    ):
+        return None
+    return data
+
+
+_STRICT_JSON = (
+    orjson.OPT_SORT_KEYS
+    | orjson.OPT_PASSTHROUGH_DATETIME
+    | orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
+
+# Lower case, every digit a 0, and everything but printable ASCII one byte.
+_FOLD = bytes(
+    ord("0") if chr(code).isdigit() else ord(chr(code).lower()) if 32 <= code < 127 else 127
+    for code in range(256)
+)
 
 
 def _dump(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str).encode()
-
-
-def _is_plain(value: Any) -> bool:
-    """Tells whether both serialisers agree on `value` and there is nothing to normalize."""
-    kind = type(value)
-    if kind is str:
-        return not ("n" in value or "N" in value) or not _is_null_word(value)
-    if kind is dict:
-        for key, item in value.items():
-            if type(key) is not str:
-                return False
-            if type(item) is int:
-                continue
-            if not _is_plain(item):
-                return False
-        return True
-    if kind is list:
-        return all(_is_plain(item) for item in value)
-    return kind is int or kind is bool or value is None
-
-
-def _is_null_word(value: str) -> bool:
-    return value.strip().lower() in _NULL_WORDS
