@@ -89,13 +89,18 @@ def _signals(scenario: ScenarioResult) -> Text:
 
 
 def word_error_rate(metrics: dict[str, Any]) -> float | None:
-    """Returns the word error rate of ordinary words, as a share; None without one."""
-    value = metrics.get("word_error_rate")
-    if isinstance(value, dict):
-        value = value.get("ordinary_words", value.get("ordinary"))
-    if isinstance(value, dict):
-        value = value.get("wer", value.get("rate"))
-    return float(value) if isinstance(value, (int, float)) else None
+    """Returns the word error rate on ordinary words, both directions together, as a share.
+
+    None where nothing was recognised.
+    """
+    directions = [
+        direction
+        for direction in (metrics.get("speech_accuracy") or {}).values()
+        if direction.get("words")
+    ]
+    words_said = sum(direction["words"] for direction in directions)
+    errors = sum(direction["ordinary_errors"] for direction in directions)
+    return errors / words_said if words_said else None
 
 
 def _number(value: object, form: str) -> str:
