@@ -15,7 +15,7 @@ _FRAME_SECONDS = 0.01
 
 
 def to_float(pcm: bytes) -> NDArray[np.float32]:
-    """Mono signed 16-bit little-endian samples as floats in [-1, 1). An odd last byte is dropped."""
+    """Mono signed 16-bit little-endian PCM as floats in [-1, 1). Drops an odd last byte."""
     usable = len(pcm) - len(pcm) % 2
     samples = np.frombuffer(pcm, dtype="<i2", count=usable // 2)
     return samples.astype(np.float32) / 32768.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import grpc
+
 from tau2eval_common.errors import Tau2EvalError
 
 SpeechErrorKind = Literal["setup", "recognition", "synthesis", "timeout", "closed"]

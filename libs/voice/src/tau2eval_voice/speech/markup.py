@@ -3,6 +3,8 @@
 All patterns have bounded repeats next to each other, so the time is linear in the text's length.
 """
 
+# ruff: noqa: RUF001 - look-alike characters are what this module is about.
+
 from __future__ import annotations
 
 import re
@@ -15,7 +17,8 @@ _TYPOGRAPHY = str.maketrans(
         "‐": "-", "‑": "-", "‒": "-", "–": "-", "−": "-", "—": " — ", "―": " — ",
         "…": "...", "•": "\n", "·": " ", "→": " to ", "⇒": " to ", "×": " times ", "⁄": "/",
         "≈": " about ", "≥": " at least ", "≤": " at most ", "\u200b": "", "\ufeff": "",
-        "\r": "\n", "\t": " ", "\u2028": "\n", "\u2029": "\n", "\x0b": "\n", "\x0c": "\n", "\x1f": " ",
+        "\r": "\n", "\t": " ", "\u2028": "\n", "\u2029": "\n", "\x0b": "\n", "\x0c": "\n",
+        "\x1f": " ",
     }
 )  # fmt: skip
 _FENCE = re.compile(r"^[ ]?(?:```|~~~)[^\n]{0,80}$", re.M)
@@ -75,7 +78,7 @@ def _ascii_digits(text: str) -> str:
 
 
 def _address(text: str) -> str:
-    """ "a.b@example.com/x" as it is read aloud."""
+    """Reads a mail or web address aloud: "a at example dot com"."""
     tail = ""
     while text and text[-1] in ".,;:!?":
         tail, text = text[-1] + tail, text[:-1]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 _ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-    "fifteen sixteen seventeen eighteen nineteen"
-).split()
-_TENS = "_ _ twenty thirty forty fifty sixty seventy eighty ninety".split()
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
+    "nineteen",
+)  # fmt: skip
+_TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _SCALES = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"), (1000, "thousand"))
 _ORDINALS = {
     "one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth",
@@ -15,11 +16,11 @@ _ORDINALS = {
 # Longer numbers are spoken digit by digit.
 MAX_CARDINAL_DIGITS = 12
 
-DIGIT_WORDS = tuple(_ONES[:10])
+DIGIT_WORDS = _ONES[:10]
 
 
 def digit_words(digits: str, separator: str = ", ") -> str:
-    """ "150" becomes "one, five, zero"."""
+    """Reads digits one by one: "150" becomes "one, five, zero"."""
     return separator.join(DIGIT_WORDS[int(digit)] for digit in digits)
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from tau2eval_voice.speech.number_words import cardinal, digit_words, number, ordinal, year
 
 MONTHS = (
-    "January February March April May June July August September October November December"
-).split()
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+)  # fmt: skip
 _MONTH_BY_PREFIX = {month[:3].lower(): month for month in MONTHS}
 _MONTH = (
     r"(Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|"
@@ -85,7 +86,7 @@ def expand_quantities(text: str) -> str:
 
 
 def expand_unit(token: str) -> str | None:
-    """ "10kg" becomes "ten kilograms"; None when the token is no number with a unit."""
+    """Reads "10kg" as "ten kilograms"; None when the token is no number with a unit."""
     if match := _DURATION.fullmatch(token):
         return f"{_count(match[1], 'hour', 'hours')} {_count(match[2], 'minute', 'minutes')}"
     match = _WITH_UNIT.fullmatch(token)

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable
 
 from tau2eval_voice.speech.markup import strip_markup
-from tau2eval_voice.speech.number_words import DIGIT_WORDS, digit_words, number
+from tau2eval_voice.speech.number_words import DIGIT_WORDS, number
 from tau2eval_voice.speech.quantities import expand_quantities, expand_unit
 
 __all__ = ["spell", "to_spoken"]
@@ -24,8 +24,9 @@ _DIGIT_WORDS = "|".join(DIGIT_WORDS)
 # "D-A-I-K-I", "D A I K I", "D, A, I", "1-1-1-6", "D.A.I.K.I.": at least three single characters.
 _SPELLED = re.compile(
     rf"(?<![\w'-])(?:[A-Za-z0-9](?![A-Za-z0-9'])|(?:{_SPELLED_WORDS})\b)"
-    rf"(?:(?:[ ]?[-–][ ]?|,[ ]?|\.[ ]?|[ ]|_)"
-    rf"(?:[A-Za-z0-9](?![\w'])|[A-Za-z0-9](?=_[A-Za-z0-9](?![A-Za-z0-9']))|(?:{_SPELLED_WORDS}|{_DIGIT_WORDS})\b)){{2,80}}",
+    r"(?:(?: ?- ?|, ?|\. ?| |_)"
+    r"(?:[A-Za-z0-9](?![\w'])|[A-Za-z0-9](?=_[A-Za-z0-9](?![A-Za-z0-9']))"
+    rf"|(?:{_SPELLED_WORDS}|{_DIGIT_WORDS})\b)){{2,80}}",
     re.I,
 )
 _SPELLED_ITEM = re.compile(rf"(?:{_SPELLED_WORDS}|{_DIGIT_WORDS})\b|[A-Za-z0-9]|_", re.I)
@@ -43,13 +44,18 @@ _CODE_LENGTH = 6
 _AIRPORT_LENGTH = 3
 # Capitals for emphasis, not codes: words of three and six letters that callers and agents use.
 _WORDS = frozenset(
-    """NOT AND THE YOU ALL ANY FOR ARE CAN BUT NOW NEW ONE TWO DAY PER WAS HAS HAD YES OUR OUT ITS
-    WHO WHY HOW MAY ONLY ADD TAX FEE BAG NON USE SEE SET GET PAY TRY TOO END MUST OFF OLD OWN LET
-    PLEASE CANCEL REFUND FLIGHT ALWAYS CANNOT SHOULD RETURN BEFORE ONLINE UPDATE CHANGE NUMBER
-    CREDIT AMOUNT TRAVEL ONEWAY ALREADY WITHIN UNLESS EITHER EXTRA SINGLE DIRECT ACTION POLICY
-    AGENT HUMAN CALLER REASON STATUS NOTICE FAMILY SECOND ENTIRE SYSTEM ACCEPT ASKING MAKING SURELY
-    """.split()
-)
+    (
+        "NOT", "AND", "THE", "YOU", "ALL", "ANY", "FOR", "ARE", "CAN", "BUT", "NOW", "NEW",
+        "ONE", "TWO", "DAY", "PER", "WAS", "HAS", "HAD", "YES", "OUR", "OUT", "ITS", "WHO",
+        "WHY", "HOW", "MAY", "ADD", "TAX", "FEE", "BAG", "NON", "USE", "SEE", "SET", "GET",
+        "PAY", "TRY", "TOO", "END", "OFF", "OLD", "OWN", "LET", "PLEASE", "CANCEL", "REFUND",
+        "FLIGHT", "ALWAYS", "CANNOT", "SHOULD", "RETURN", "BEFORE", "ONLINE", "UPDATE",
+        "CHANGE", "NUMBER", "CREDIT", "AMOUNT", "TRAVEL", "ONEWAY", "WITHIN", "UNLESS",
+        "EITHER", "SINGLE", "DIRECT", "ACTION", "POLICY", "CALLER", "REASON", "STATUS",
+        "NOTICE", "FAMILY", "SECOND", "ENTIRE", "SYSTEM", "ACCEPT", "ONLY", "MUST", "VERY",
+        "SURE", "EXTRA", "AGENT", "HUMAN",
+    )
+)  # fmt: skip
 _LEAD_IN_LENGTH = 5
 # The comma inside a spelled identifier, until the end: two identifiers in a row keep apart.
 _INNER = "\x1f"
@@ -86,7 +92,7 @@ def to_spoken(text: str) -> str:
 
 
 def spell(identifier: str) -> str:
-    """ "GV1_x" becomes "G, V, one, underscore, X"; characters without a name are left out."""
+    """Spells "GV1_x" as "G, V, one, underscore, X"; leaves out characters without a name."""
     return _spell(identifier).replace(_INNER, ", ")
 
 
@@ -167,7 +173,7 @@ def _tidy(text: str) -> str:
     """Symbols as words, everything else unspeakable away, punctuation and blanks in order."""
     out = []
     for character in text:
-        if character in _KEPT_PUNCTUATION or character.isascii() and character.isalpha():
+        if character in _KEPT_PUNCTUATION or (character.isascii() and character.isalpha()):
             out.append(character)
         elif character in _SYMBOLS:
             out.append(_SYMBOLS[character])
