@@ -172,6 +172,15 @@ async def test_an_unreachable_bridge(line, tmp_path: Path) -> None:
     }
 
 
+async def test_a_bridge_that_is_gone_is_waited_for_once(line, tmp_path: Path) -> None:
+    notes = Notes()
+    result = await run(
+        line, tmp_path, "demo__1", "demo__2", "demo__3", notes=notes, bridge_address="127.0.0.1:1"
+    )
+    assert result.counts["not_run"] == 3
+    assert {scenario for scenario, _ in notes.waits} == {"demo__1"}
+
+
 async def test_a_scorer_that_takes_no_record_is_told_and_the_run_goes_on(
     line, tmp_path: Path
 ) -> None:

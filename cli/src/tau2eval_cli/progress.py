@@ -96,12 +96,12 @@ def clock_time(seconds: float) -> str:
 
 
 def outcome_line(result: ScenarioResult) -> str:
-    """Returns outcome, kind and reason of a result as one line."""
+    """Returns outcome and reason of a result as one line."""
     verdict = result.verdict
     kind = f" ({verdict.not_run_kind})" if verdict.not_run_kind else ""
+    text = verdict.explanation or f"{result.outcome.replace('_', ' ')}{kind}"
     facts = [words.stop_reason(verdict.stop_reason), f"{verdict.duration_seconds:.0f} s"]
-    text = f"{result.outcome.replace('_', ' ')}{kind}: {', '.join(fact for fact in facts if fact)}"
-    return f"{text}. {verdict.explanation}" if verdict.explanation else text
+    return f"{text} [{', '.join(fact for fact in facts if fact)}]"
 
 
 class PlainProgress:

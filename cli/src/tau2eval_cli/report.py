@@ -51,9 +51,9 @@ def print_summary(console: Console, result: RunResult) -> None:
 def _table(scenarios: list[ScenarioResult]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("scenario", no_wrap=True)
-    table.add_column("outcome", no_wrap=True)
-    table.add_column("signals", no_wrap=True)
-    for heading in ("turns", "p50", "p95", "duration", "WER"):
+    table.add_column("outcome", overflow="fold")
+    table.add_column("signals", overflow="fold")
+    for heading in ("turns", "p50 ms", "p95 ms", "time", "WER"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("ended by", no_wrap=True)
     for scenario in scenarios:
@@ -67,8 +67,8 @@ def _table(scenarios: list[ScenarioResult]) -> Table:
             Text(outcome, style=OUTCOME_STYLES.get(scenario.outcome, "")),
             _signals(scenario),
             _number(metrics.get("total_turns"), "{:.0f}"),
-            _number(latency.get("p50_ms"), "{:.0f} ms"),
-            _number(latency.get("p95_ms"), "{:.0f} ms"),
+            _number(latency.get("p50_ms"), "{:.0f}"),
+            _number(latency.get("p95_ms"), "{:.0f}"),
             clock_time(verdict.duration_seconds),
             _number(word_error_rate(metrics), "{:.1%}"),
             words.stop_reason(verdict.stop_reason) or "-",

@@ -27,6 +27,13 @@ from tau2eval_cli.wiring import Wiring
 from tau2eval_common.client import open_channel
 
 LEAST_SESSIONS = 8
+_PIPE_WIDTH = 140
+
+
+def make_console(stderr: bool) -> Console:
+    """Returns a console that is as wide as the terminal, and wide enough without one."""
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=_PIPE_WIDTH)
 
 
 class RunCommand:
@@ -57,7 +64,7 @@ class RunCommand:
         self._as_json = as_json
         self._gateway_names = gateway_names
         self._patience = patience
-        self._console = Console(stderr=as_json)
+        self._console = make_console(as_json)
         self._supervisor: Supervisor | None = None
         self._runner: Runner | None = None
         self._stopping = False

@@ -83,6 +83,8 @@ class Runner:
         self._patience = patience or Patience()
         self._stop = asyncio.Event()
         self._problems: list[str] = []
+        # Of all calls together: a bridge that is gone is waited for once, not once a scenario.
+        self._unreachable_since: float | None = None
         self._output_dir = options.output_dir / run_id
 
     def interrupt(self) -> None:
@@ -169,12 +171,12 @@ class Runner:
         patience = self._patience
         loop = asyncio.get_running_loop()
         first = loop.time()
-        unreachable_since: float | None = None
         pause = patience.first_pause
         name = call.attempt.scenario
 
         def on_event(event: bridge_pb2.ScenarioEvent) -> None:
             call.begun = True
+            self._unreachable_since = None
             self._progress.event(name, event)
 
         while True:
@@ -183,15 +185,16 @@ class Runner:
                     self._bridge, self._request(call.attempt), on_event, patience.limits
                 )
             except CapacityBusy as error:
-                unreachable_since = None
+                self._unreachable_since = None
                 if loop.time() - first > patience.capacity:
                     raise CallBroken(
                         f"no free call within {patience.capacity:g} s ({error})"
                     ) from error
                 self._progress.waiting(name, f"no free call: {error}")
             except BridgeUnreachable as error:
-                unreachable_since = unreachable_since or loop.time()
-                if loop.time() - unreachable_since > patience.reach:
+                if self._unreachable_since is None:
+                    self._unreachable_since = loop.time()
+                if loop.time() - self._unreachable_since > patience.reach:
                     raise CallBroken(
                         f"the bridge could not be reached within {patience.reach:g} s ({error})"
                     ) from error
