@@ -144,8 +144,8 @@ class ScorerCore:
                     raise DeadlineExceeded(
                         f"no part of the record came for {timeout:.0f} s", reason="RECORD_STALLED"
                     ) from None
-                if known is None:
-                    spool.feed(part)
+                # A known record is read to its end too: the sender is still writing.
+                spool.feed(part)
                 if run is None:
                     assert spool.reader.header is not None
                     run, known = await self._admit(spool.reader.header)

@@ -10,6 +10,9 @@ from tau2eval_scorer.catalog import ScenarioCard
 from tau2eval_scorer.jsonio import dump_line, parse_object, redact
 from tau2eval_scorer.store import Attempt, Plan, Run
 
+MAX_METRICS_BYTES = 8 * 1024 * 1024
+"""More metrics than this are left out of one response; the artifacts have them."""
+
 
 def outcome(name: str) -> scorer_pb2.Outcome.ValueType:
     """Returns the enum value of an outcome's name."""
@@ -40,8 +43,9 @@ def plan_to(plan: Plan) -> scorer_pb2.RunPlan:
 
 
 def verdict(attempt: Attempt, artifacts_path: str, with_metrics: bool = True) -> scorer_pb2.Verdict:
-    """Writes a verdict."""
+    """Writes a verdict; metrics that would not fit into a message are left to the artifacts."""
     value = attempt.verdict
+    with_metrics = with_metrics and len(attempt.metrics_json) <= MAX_METRICS_BYTES
     return scorer_pb2.Verdict(
         run_id=attempt.key.run_id,
         scenario=attempt.key.scenario,

@@ -26,6 +26,8 @@ from tau2eval_scorer.signals import (
 )
 from tau2eval_scorer.verdict import Composite, Evidence, compose
 
+MAX_EXPLANATION_CHARS = 2000
+
 
 @dataclass(frozen=True)
 class ScoredConversation:
@@ -56,7 +58,7 @@ class ScoredConversation:
             "stop_reason": str(self.conversation.stop_reason),
             "duration_seconds": self.conversation.duration_seconds,
             "fully_judged": self.fully_judged,
-            "explanation": self.composite.explanation,
+            "explanation": self.composite.explanation[:MAX_EXPLANATION_CHARS],
         }
 
 

@@ -14,8 +14,6 @@ from tau2eval_scorer.core import ScorerCore
 from tau2eval_scorer.jsonio import dump_line
 
 CHUNK_BYTES = 256 * 1024
-MAX_METRICS_BYTES = 8 * 1024 * 1024
-"""More metrics than this are left out of one GetRun response; WatchRun sends each by itself."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -74,7 +72,9 @@ class RunServicer(scorer_pb2_grpc.RunServiceServicer):
     ) -> scorer_pb2.GetRunResponse:
         """Returns a run with its verdicts and summary."""
         run, attempts, summary = await self._core.run(request.run_id)
-        whole = sum(len(attempt.metrics_json) for attempt in attempts) <= MAX_METRICS_BYTES
+        # WatchRun sends each by itself, so there they fit.
+        size = sum(len(attempt.metrics_json) for attempt in attempts)
+        whole = size <= messages.MAX_METRICS_BYTES
         return scorer_pb2.GetRunResponse(
             plan=messages.plan_to(run.plan),
             created_at=run.created_at,
