@@ -165,15 +165,18 @@ _TOKEN = re.compile(
       (?:\ (?P<scale>hundred|thousand|million|billion)\b)?
     | (?P<ordinal>\d{{1,6}})(?:st|nd|rd|th)\b
     | (?P<clock>\d{{1,2}})(?P<clockhalf>[ap])\.?m\b\.?
+    | (?P<identifier>(?<!\w)[A-Za-z0-9]{{1,60}}(?:_[A-Za-z0-9]{{1,60}}){{1,9}}(?!\w))
+    | (?P<mixed>(?<![^\W_]){_MIXED}(?![^\W_]))
     | (?P<number>{_NUMBER})(?P<percent>\ ?%)?(?![A-Za-z])
     | (?P<mark>_)
-    | (?P<capitals>\b[A-Z]{{2,12}}\b(?!['\u2019]))
+    | (?P<capitals>(?<![^\W_])[A-Z]{{2,12}}(?![^\W_])(?!['\u2019]))
     | (?P<word>[^\W\d_]+(?:['\u2019][^\W\d_]+)*)
-    | (?P<mixed>[^\W_]+)
+    | (?P<rest>[^\W_]+)
     | (?P<sign>[&%+@=])
     """,
     re.X | re.I,
 )
+_HALF_FOLLOWS = re.compile(r" ?[ap]\.? ?m\b", re.I)
 _SIGNS = {"&": "and", "%": "percent", "+": "plus", "@": "at", "=": "equals"}
 _CURRENCIES = {
     "$": ("dollar", "dollars", "cent", "cents"),
@@ -220,7 +223,7 @@ def _token(match: re.Match[str], choose: _Choose, before: list[str]) -> str:
         readings = _readings(number, spelled=spelled)
         if re.fullmatch(r"\d{1,2}\.[0-5]\d", number):
             # A time with a dot: only if it was said.
-            readings += _times(int(number.partition(".")[0]), number[-2:])
+            readings += _times(int(number.partition(".")[0]), number[-2:], on_the_hour=True)
         words = choose(readings)
         return f"{words} percent" if groups["percent"] else words
     if amount := groups["amount"]:
@@ -228,12 +231,13 @@ def _token(match: re.Match[str], choose: _Choose, before: list[str]) -> str:
     if ordinal := groups["ordinal"]:
         return _number_words(int(ordinal), "ordinal")
     if hour := groups["hour"]:
-        return choose(_times(int(hour), groups["minute"]))
+        half_follows = _HALF_FOLLOWS.match(match.string, match.end())
+        return choose(_times(int(hour), groups["minute"], on_the_hour=not half_follows))
     if half := groups["half"] or groups["clockhalf"]:
         clock = groups["clock"]
         return (f"{_number_words(int(clock))} " if clock else "") + f"{half.lower()}m"
-    if mixed := groups["mixed"]:
-        return " ".join(_spelled_characters(mixed))
+    if spelled_text := groups["identifier"] or groups["mixed"] or groups["rest"]:
+        return " ".join(_spelled_characters(spelled_text))
     return _SIGNS.get(match[0], _MARKS["_"])
 
 
@@ -300,10 +304,10 @@ def _amounts(sign: str, text: str, scale: str | None) -> list[str]:
     return readings
 
 
-def _times(hour: int, minute: str) -> list[str]:
+def _times(hour: int, minute: str, *, on_the_hour: bool) -> list[str]:
     words = _number_words(hour)
     if minute == "00":
-        return [words, f"{words} o'clock", f"{words} hundred"]
+        return [f"{words} o'clock", f"{words} hundred", words] if on_the_hour else [words]
     if minute[0] == "0":
         return [f"{words} {zero} {_DIGITS[int(minute[1])]}" for zero in ("oh", "o", "zero")]
     return [f"{words} {_number_words(int(minute))}"]

@@ -16,7 +16,7 @@ from tau2eval_voice.speech.spoken_form import to_spoken
 OnSpoken = Callable[[str, str], Awaitable[None] | None]
 
 _CHUNK_SECONDS = 0.2
-# Said instead of nothing, so that an utterance without a word still starts and ends.
+# Silence in place of nothing, so that an utterance without audio still starts and ends.
 _NOTHING_SECONDS = 0.1
 
 
@@ -44,7 +44,8 @@ class LocalTTSService(TTSService):
             runtime: Shared by all sessions of the process; it is not closed here.
             voice: Name of the voice; None: the one of the runtime's settings.
             on_spoken: Called with a sentence as written and its spoken form, when its audio
-                begins to be handed on, which is some time before it is played. Plain or async.
+                begins to be handed on, which is some time before it is played; not called for
+                a sentence that could not be synthesised. Plain or async.
             **kwargs: Passed on to TTSService.
         """
         chosen = voice or runtime.settings.voice
@@ -71,24 +72,26 @@ class LocalTTSService(TTSService):
         """
         spoken = to_spoken(text)
         await self.start_tts_usage_metrics(spoken)
-        reported = False
+        audible = False
         try:
             async for piece in self._runtime.stream(spoken, self._voice_name, self.sample_rate):
                 await self.stop_ttfb_metrics()
-                if not reported:
-                    reported = True
+                if not audible:
+                    audible = True
                     await self._report(text, spoken)
                 for chunk in _chunks(piece.samples, int(self.sample_rate * _CHUNK_SECONDS) * 2):
                     yield TTSAudioRawFrame(chunk, self.sample_rate, 1, context_id=context_id)
-            if not reported:
-                # Punctuation or symbols only: silence, and the turn goes on.
+            if not audible:
+                # Punctuation or symbols only.
                 await self._report(text, spoken)
-                silence = bytes(int(self.sample_rate * _NOTHING_SECONDS) * 2)
-                yield TTSAudioRawFrame(silence, self.sample_rate, 1, context_id=context_id)
         except SpeechError as error:
             yield ErrorFrame(error=f"synthesis failed: {error}", exception=error)
         finally:
             await self.stop_ttfb_metrics()
+        if not audible:
+            # Without any audio the base class would hold the turn open until its time-out.
+            silence = bytes(int(self.sample_rate * _NOTHING_SECONDS) * 2)
+            yield TTSAudioRawFrame(silence, self.sample_rate, 1, context_id=context_id)
 
     async def _report(self, text: str, spoken: str) -> None:
         if self._on_spoken is None:

@@ -108,16 +108,16 @@ def _letter(character: str) -> str:
     return character.upper() if character.isalpha() else ""
 
 
-def _lead_in(match: re.Match[str]) -> str:
+def _lead_in(match: re.Match[str], characters: int) -> str:
     """A pause before an identifier, where the text has none; "code 4W" -> "code: four"."""
     before = match.string[max(0, match.start() - 9) : match.start()].rstrip()
-    if len(match[0]) < _LEAD_IN_LENGTH:
+    if characters < _LEAD_IN_LENGTH:
         return " "
     return ": " if before and (before[-1].isalnum() or before[-1] == "'") else " "
 
 
 def _spelled_out(match: re.Match[str]) -> str:
-    return f"{_lead_in(match)}{_spell(match[0])}"
+    return f"{_lead_in(match, len(match[0]))}{_spell(match[0])}"
 
 
 def _respell(match: re.Match[str]) -> str:
@@ -127,7 +127,7 @@ def _respell(match: re.Match[str]) -> str:
         return match[0]
     words = [item.lower() if len(item) > 1 else _letter(item) for item in items]
     tail = "." if match[0].endswith(".") else ""
-    return f"{_lead_in(match)}{_INNER.join(words)}{tail}"
+    return f"{_lead_in(match, len(items))}{_INNER.join(words)}{tail}"
 
 
 def _underscored(match: re.Match[str]) -> str:
