@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tau2eval_airline import (
     FixtureError,
     FixtureSource,
     SeedDatabase,
+    get_scenario,
     load_db_artifact,
     load_fixtures,
     load_seed,
@@ -65,6 +67,29 @@ def test_both_layouts_give_the_same_database(root: Path, seed: SeedDatabase) -> 
     for table in seed.tables:
         assert sharded.records(table) == seed.records(table)
     assert load_fixtures(source).policy == load_fixtures().policy
+
+
+@pytest.mark.parametrize(
+    ("variable", "below"),
+    [("EVAL_DATA_ROOT", "tau2_airline"), ("TAU2_DATA_DIR", "tau2/domains/airline")],
+)
+def test_both_variables_serve_whole_scenarios(tmp_path: Path, variable: str, below: str) -> None:
+    folder = tmp_path / below
+    folder.mkdir(parents=True)
+    for name in (*NAMES, "db.json"):
+        shutil.copy(source_from_env({}).folder / name, folder / name)
+    source = source_from_env({variable: str(tmp_path)})
+    scenario = get_scenario("tau2_airline__19", source)
+    assert scenario.seed_db_hash == SEED_DB_HASH
+    assert scenario.expected_db_hash == get_scenario("tau2_airline__19").expected_db_hash
+    assert load_db_artifact("tau2_airline/db.json", source) is scenario.db
+
+
+def test_threads_share_one_load(root: Path) -> None:
+    source = source_from_env({"EVAL_DATA_ROOT": str(root)})
+    with ThreadPoolExecutor(4) as pool:
+        seeds = list(pool.map(load_seed, [source] * 4))
+    assert len({id(seed) for seed in seeds}) == 1
 
 
 def test_a_database_is_loaded_once_per_path(root: Path) -> None:

@@ -5,41 +5,23 @@ from typing import Any
 
 import pytest
 
-from tau2eval_airline import OverlayDatabase, SeedDatabase, compare_databases, plain_hash
+from tau2eval_airline import OverlayDatabase, SeedDatabase, compare_databases, gold_walk, plain_hash
 from tau2eval_airline.tools.registry import resolve_tools
 
 Call = Callable[..., dict[str, Any]]
 
-# Task 25's booking: one passenger, two legs, a gift card and a credit card.
-BOOKING: dict[str, Any] = {
-    "user_id": "ivan_muller_7015",
-    "origin": "DTW",
-    "destination": "SEA",
-    "flight_type": "one_way",
-    "cabin": "economy",
-    "flights": [
-        {"flight_number": "HAT097", "date": "2024-05-17"},
-        {"flight_number": "HAT251", "date": "2024-05-17"},
-    ],
-    "passengers": [{"first_name": "Ivan", "last_name": "Smith", "dob": "1986-03-14"}],
-    "payment_methods": [
-        {"payment_id": "gift_card_8516878", "amount": 128},
-        {"payment_id": "credit_card_3563913", "amount": 247},
-    ],
-    "total_baggages": 0,
-    "nonfree_baggages": 0,
-    "insurance": "no",
-}
-# Task 11's reservation, its flights, and a gift card and a certificate to use on it.
-TRIP: dict[str, Any] = {
-    "reservation_id": "GV1N64",
-    "cabin": "basic_economy",
-    "flights": [
-        {"flight_number": "HAT003", "date": "2024-05-19"},
-        {"flight_number": "HAT290", "date": "2024-05-20"},
-    ],
-    "payment_id": "gift_card_1642017",
-}
+
+def gold(task: str, name: str) -> dict[str, Any]:
+    """Returns the arguments of a task's last gold action of that name."""
+    return [
+        arguments for called, arguments in gold_walk(f"tau2_airline__{task}") if called == name
+    ][-1]
+
+
+# One passenger, two legs at 375 dollars, a gift card that is used up and a credit card.
+BOOKING = gold("25", "book_reservation")
+# A change of cabin whose refund goes to a gift card.
+TRIP = gold("11", "update_reservation_flights")
 
 
 def refused(result: dict[str, Any], error_type: str, db: OverlayDatabase) -> str:
@@ -232,24 +214,8 @@ def test_reservation_ids_come_in_order_and_run_out(call: Call, db: OverlayDataba
 
 
 def test_a_certificate_is_used_up_whole(call: Call, db: OverlayDatabase) -> None:
-    # Task 8: a certificate of 500 pays 348.
-    call(
-        "book_reservation",
-        user_id="sophia_silva_7557",
-        origin="ORD",
-        destination="PHL",
-        flight_type="one_way",
-        cabin="economy",
-        flights=[{"flight_number": "HAT271", "date": "2024-05-26"}],
-        passengers=[
-            {"first_name": "Sophia", "last_name": "Silva", "dob": "1957-10-05"},
-            {"first_name": "Kevin", "last_name": "Smith", "dob": "2001-04-12"},
-        ],
-        payment_methods=[{"payment_id": "certificate_8045380", "amount": 348}],
-        total_baggages=0,
-        nonfree_baggages=0,
-        insurance="no",
-    )
+    # The certificate of 500 dollars pays 348.
+    call("book_reservation", **gold("8", "book_reservation"))
     user = db.view("users", "sophia_silva_7557")
     assert user is not None
     assert "certificate_8045380" not in user["payment_methods"]
