@@ -140,6 +140,7 @@ class RunCommand:
                 agent_address=options.agent_url,
                 user_address=options.user_url,
                 sessions=max(LEAST_SESSIONS, options.parallel),
+                speech=options.modality == "voice",
             ),
             logs_dir=options.output_dir.absolute() / run_id / "logs",
             environ=os.environ,

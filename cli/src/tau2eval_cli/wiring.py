@@ -28,6 +28,7 @@ class Wiring:
         user_address: The same for the caller.
         ports: Ports by service and setting ("port", "http_port"); free ones otherwise.
         sessions: Calls held at once that the person asked for; 0 leaves it to the services.
+        speech: Whether the bots load their speech models at the start.
     """
 
     artifacts_dir: Path
@@ -35,6 +36,7 @@ class Wiring:
     user_address: str = ""
     ports: Mapping[tuple[str, str], int] = field(default_factory=dict)
     sessions: int = 0
+    speech: bool = True
 
     def wanted(self, spec: ServiceSpec) -> bool:
         """Tells whether this set needs a process of the service."""
@@ -53,6 +55,8 @@ class Wiring:
             settings[spec.key("data_dir")] = str(self.artifacts_dir / ".gateway")
         if spec is BRIDGE:
             settings[spec.key("spool_dir")] = str(self.artifacts_dir / ".bridge")
+        if not self.speech and spec in (AGENT_BOT, USER_BOT):
+            settings[spec.key("speech_preload")] = "false"
         if self.sessions and spec in (BRIDGE, AGENT_BOT, USER_BOT):
             settings[spec.key("max_sessions")] = str(self.sessions)
         return settings

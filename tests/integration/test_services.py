@@ -1,0 +1,53 @@
+"""Health, reflection and the HTTP API of the running services."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+SERVICES = {
+    "gateway": "tau2eval.gateway.v1.ChatService",
+    "agent-bot": "tau2eval.voice.v1.VoiceBotService",
+    "user-bot": "tau2eval.voice.v1.VoiceBotService",
+    "bridge": "tau2eval.bridge.v1.BridgeService",
+    "scorer": "tau2eval.scorer.v1.RunService",
+}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_health_and_reflection_answer(text_stack, name: str) -> None:
+    with grpc.insecure_channel(text_stack.services[name]["grpc"]) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        for service in ("", SERVICES[name]):
+            answer = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=20)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        request = reflection_pb2.ServerReflectionRequest(list_services="")
+        (response,) = stub.ServerReflectionInfo(iter([request]), timeout=20)
+        listed = {service.name for service in response.list_services_response.service}
+        assert {SERVICES[name], "grpc.health.v1.Health"} <= listed
+
+
+def test_every_service_listens_on_this_machine_alone(text_stack) -> None:
+    addresses = [
+        address
+        for service in text_stack.services.values()
+        for kind, address in service.items()
+        if kind in ("grpc", "http")
+    ]
+    assert len(addresses) == 7
+    assert all(address.startswith("127.0.0.1:") for address in addresses)
+
+
+def test_the_gateway_lists_the_scripted_models_over_http(text_stack) -> None:
+    from tau2eval_scripted.models import EXPECTED_OUTCOMES
+
+    url = f"http://{text_stack.services['gateway']['http']}/v1/models"
+    with urllib.request.urlopen(url, timeout=20) as response:
+        listed = {model["id"] for model in json.load(response)["data"]}
+    assert set(EXPECTED_OUTCOMES) <= listed
