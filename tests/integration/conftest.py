@@ -119,9 +119,13 @@ class Stack:
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
         self.output_dir = folder / "runs"
         self.client_dir = folder / "fetched"
+        self.env_file = folder / "services.env"
         self.env = env
         self.process = subprocess.Popen(
-            [*CLI, "up", "--json", "--output-dir", str(self.output_dir)],
+            [
+                *(*CLI, "up", "--json", "--output-dir", str(self.output_dir)),
+                *("--env-file", str(self.env_file)),
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -196,6 +200,20 @@ def text_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     try:
         yield stack
     finally:
+        stack.stop()
+
+
+@pytest.fixture
+def make_stack(tmp_path: Path) -> Iterator[Callable[[], Stack]]:
+    """Starts services without speech models, for one test."""
+    stacks: list[Stack] = []
+
+    def make() -> Stack:
+        stacks.append(Stack(tmp_path, clean_environment(**TEXT_ONLY)))
+        return stacks[-1]
+
+    yield make
+    for stack in stacks:
         stack.stop()
 
 

@@ -10,6 +10,7 @@ import grpc
 import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+
 from tau2eval.bridge.v1 import bridge_pb2, bridge_pb2_grpc
 
 THREE = ("tau2_airline__1", "tau2_airline__11", "tau2_airline__14")

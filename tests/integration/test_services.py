@@ -6,6 +6,7 @@ import json
 import urllib.request
 
 import grpc
+import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -51,3 +52,21 @@ def test_the_gateway_lists_the_scripted_models_over_http(text_stack) -> None:
     with urllib.request.urlopen(url, timeout=20) as response:
         listed = {model["id"] for model in json.load(response)["data"]}
     assert set(EXPECTED_OUTCOMES) <= listed
+
+
+def test_up_writes_addresses_and_ends_everything_in_order(make_stack) -> None:
+    stack = make_stack()
+    lines = dict(line.split("=", 1) for line in stack.env_file.read_text().split())
+    assert lines["TAU2EVAL_BRIDGE_ADDRESS"] == stack.services["bridge"]["grpc"]
+    assert lines["TAU2EVAL_SCORER_ADDRESS"] == stack.services["scorer"]["grpc"]
+    assert lines["TAU2EVAL_GATEWAY_HTTP_ADDRESS"] == stack.services["gateway"]["http"]
+    children = psutil.Process(stack.process.pid).children()
+    assert {child.pid for child in children} == {
+        service["pid"] for service in stack.services.values()
+    }
+    assert stack.stop() == 0
+    assert not any(child.is_running() for child in children)
+    assert not stack.env_file.exists()
+    for name in stack.services:
+        log = (stack.output_dir / "logs" / f"{name}.log").read_text()
+        assert "Traceback" not in log

@@ -6,6 +6,7 @@ import json
 
 import grpc
 import pytest
+
 from tau2eval.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 
 DEMO = ("tau2_airline__1", "tau2_airline__11", "tau2_airline__14", "tau2_airline__41")
