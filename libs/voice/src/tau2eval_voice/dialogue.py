@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tau2eval.voice.v1 import voice_pb2
-
 from tau2eval_voice.gateway_llm import Completion, ModelCallError, RequestedCall, TextCallback
 from tau2eval_voice.outbox import Outbox
 from tau2eval_voice.tools import ToolBackend, ToolReply
@@ -104,6 +103,7 @@ class Dialogue:
         self._outbox = outbox
         self._on_exit = on_exit
         self._exit_reason = voice_pb2.EXIT_REASON_UNSPECIFIED
+        self._hung_up = False
         self._max_tool_calls = max_tool_calls
         self._silent_tool_calls = 0
         self._tool_job: asyncio.Task[None] | None = None
@@ -210,7 +210,7 @@ class Dialogue:
         assert message is not None
         self._tool_job = asyncio.create_task(self._run_tools(completion.tool_calls, message))
         await self._settle_tools()
-        return self._exit_reason != voice_pb2.EXIT_REASON_AGENT_EXIT
+        return not self._hung_up
 
     async def _ask(self, sink: ResponseSink) -> tuple[Completion, dict[str, Any] | None]:
         utterance: Utterance | None = None
@@ -283,9 +283,7 @@ class Dialogue:
         if job is not None:
             await asyncio.shield(job)
 
-    async def _run_tools(
-        self, calls: Sequence[RequestedCall], message: dict[str, Any]
-    ) -> None:
+    async def _run_tools(self, calls: Sequence[RequestedCall], message: dict[str, Any]) -> None:
         """Runs the calls of one response in order; results go right behind their message."""
         for offset, call in enumerate(calls, start=1):
             reply = await self._run_tool(call)
@@ -298,7 +296,8 @@ class Dialogue:
                     "content": json.dumps(reply.result),
                 },
             )
-            # The first reason stands: a bot that hands over does not also hang up.
+            self._hung_up |= reply.exit_reason == voice_pb2.EXIT_REASON_AGENT_EXIT
+            # The first reason stands: a handed-over call stays one when the bot then hangs up.
             if reply.exit_reason and not self._exit_reason:
                 self._exit_reason = reply.exit_reason
 
@@ -361,5 +360,3 @@ def _refusal(error_type: str, message: str, **more: Any) -> ToolReply:
     return ToolReply(
         {"status": "error", "error_type": error_type, "message": message, **more}, is_error=True
     )
-
-

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+
 from tau2eval.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from tau2eval.voice.v1 import voice_pb2
 from tau2eval_common.errors import InvalidInput, error_info
@@ -36,9 +37,7 @@ class ModelCallError(Exception):
         code: Machine-readable code, "context_length_exceeded" for instance.
     """
 
-    def __init__(
-        self, message: str, *, kind: voice_pb2.ErrorKind.ValueType, code: str
-    ) -> None:
+    def __init__(self, message: str, *, kind: voice_pb2.ErrorKind.ValueType, code: str) -> None:
         super().__init__(message)
         self.message = message
         self.kind = kind
@@ -233,9 +232,7 @@ class GatewayModel:
             )
         return first_token
 
-    def _completion(
-        self, assembly: _Assembly, first_token: float, seconds: float
-    ) -> Completion:
+    def _completion(self, assembly: _Assembly, first_token: float, seconds: float) -> Completion:
         usage = assembly.usage
         details = usage.get("prompt_tokens_details") or {}
         message = voice_pb2.Usage(

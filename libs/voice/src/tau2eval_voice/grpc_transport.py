@@ -25,9 +25,9 @@ from pipecat.processors.frame_processor import FrameDirection
 from pipecat.transports.base_input import BaseInputTransport
 from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.transports.base_transport import BaseTransport, TransportParams
+
 from tau2eval.voice.v1 import voice_pb2
 from tau2eval_common.errors import InvalidInput
-
 from tau2eval_voice.frames import UtteranceEndFrame, UtteranceStartFrame
 from tau2eval_voice.media_clock import MediaClock
 from tau2eval_voice.outbox import Outbox

@@ -8,7 +8,6 @@ from typing import Any
 
 from tau2eval.voice.v1 import voice_pb2
 from tau2eval_common.errors import CapacityExhausted
-
 from tau2eval_voice.media_clock import MediaClock
 
 MAX_PENDING = 10_000
@@ -47,9 +46,7 @@ class Outbox:
 
     def activity(self, stage: str, *, started: bool) -> None:
         """Tells that a job of a stage ("stt", "llm", "tool" or "tts") began or ended."""
-        state = (
-            voice_pb2.ACTIVITY_STATE_STARTED if started else voice_pb2.ACTIVITY_STATE_STOPPED
-        )
+        state = voice_pb2.ACTIVITY_STATE_STARTED if started else voice_pb2.ACTIVITY_STATE_STOPPED
         self.event(activity=voice_pb2.Activity(state=state, stage=stage))
 
     def latency(self, stage: str, seconds: float) -> None:
@@ -60,9 +57,7 @@ class Outbox:
         self, kind: voice_pb2.ErrorKind.ValueType, message: str, *, code: str, fatal: bool = True
     ) -> None:
         """Tells about a fault."""
-        self.event(
-            error=voice_pb2.BotError(kind=kind, message=message, fatal=fatal, code=code)
-        )
+        self.event(error=voice_pb2.BotError(kind=kind, message=message, fatal=fatal, code=code))
 
     def audio(self, pcm: bytes, sample_rate_hz: int, media_time_seconds: float) -> None:
         """Sends a chunk of mono signed 16-bit little-endian samples."""

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable
 
 from tau2eval.voice.v1 import voice_pb2
-
 from tau2eval_voice.outbox import Outbox
 from tau2eval_voice.utterances import Played, Utterance
 

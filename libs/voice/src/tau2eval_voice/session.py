@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
-from tau2eval.voice.v1 import voice_pb2
 
+from tau2eval.voice.v1 import voice_pb2
 from tau2eval_voice.dialogue import ChatModel, Dialogue
 from tau2eval_voice.media_clock import MediaClock
 from tau2eval_voice.outbox import Outbox

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from pipecat.frames.frames import Frame, TTSAudioRawFrame
 from pipecat.processors.frame_processor import FrameProcessor
+
 from tau2eval.voice.v1 import voice_pb2
 from tau2eval_common.errors import InvalidInput
-
 from tau2eval_voice.outbox import Outbox
 from tau2eval_voice.playout import Playout
 from tau2eval_voice.speech.backends import recognizer_names, synthesizer_names
@@ -141,9 +141,7 @@ class LocalSpeechServices:
 
     def synthesizer(self, outbox: Outbox, playout: Playout) -> FrameProcessor:
         """Makes the synthesiser."""
-        return TrackedTTS(
-            outbox, self._runtime, voice=self.config.voice, on_spoken=playout.spoken
-        )
+        return TrackedTTS(outbox, self._runtime, voice=self.config.voice, on_spoken=playout.spoken)
 
 
 class TrackedSTT(LocalSTTService):

@@ -7,7 +7,6 @@ import contextlib
 
 from tau2eval.voice.v1 import voice_pb2
 from tau2eval_common.errors import InvalidInput
-
 from tau2eval_voice.dialogue import CUE_TEXT
 from tau2eval_voice.outbox import Outbox
 from tau2eval_voice.session import Conversation
@@ -53,7 +52,9 @@ class TextSession:
             case "cue":
                 self._heard.append(CUE_TEXT)
             case other:
-                raise InvalidInput(f"a session in text modality takes no {other or 'empty'} message")
+                raise InvalidInput(
+                    f"a session in text modality takes no {other or 'empty'} message"
+                )
         self._arrived.set()
 
     async def finish(self) -> None:

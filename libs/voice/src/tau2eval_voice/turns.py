@@ -16,7 +16,7 @@ from pipecat.turns.types import ProcessFrameResult
 from pipecat.turns.user_start.base_user_turn_start_strategy import BaseUserTurnStartStrategy
 
 
-class BargeInStartStrategy(BaseUserTurnStartStrategy):
+class BargeInStartStrategy(BaseUserTurnStartStrategy):  # type: ignore[no-untyped-call]
     """Starts the other side's turn, and thereby interrupts the bot.
 
     While the bot is audible, a sound shorter than `min_voiced_seconds` ("mm-hm", a cough) does

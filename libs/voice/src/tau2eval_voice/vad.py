@@ -16,7 +16,7 @@ class VadModel:
 
     def __init__(self) -> None:
         path = resources.files("pipecat.audio.vad.data").joinpath("silero_vad.onnx")
-        self.session: Any = SileroOnnxModel(str(path), force_onnx_cpu=True).session
+        self.session: Any = SileroOnnxModel(str(path), True).session  # type: ignore[no-untyped-call]
 
     def analyzer(self, *, start_seconds: float, stop_seconds: float) -> SharedVadAnalyzer:
         """Makes the analyzer of a session."""
@@ -30,7 +30,7 @@ class _SharedModel(SileroOnnxModel):
     def __init__(self, session: Any) -> None:
         self.session = session
         self.sample_rates = [8000, 16000]
-        self.reset_states()
+        self.reset_states()  # type: ignore[no-untyped-call]
 
 
 class SharedVadAnalyzer(SileroVADAnalyzer):

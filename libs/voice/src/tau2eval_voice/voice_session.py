@@ -22,9 +22,9 @@ from pipecat.services.tts_service import TTSService
 from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
+
 from tau2eval.voice.v1 import voice_pb2
 from tau2eval_common.errors import InvalidInput
-
 from tau2eval_voice.dialogue import CUE_TEXT
 from tau2eval_voice.dialogue_processor import DialogueProcessor
 from tau2eval_voice.grpc_transport import PIPELINE_RATE_HZ, GrpcTransport
@@ -87,9 +87,7 @@ class VoiceSession:
         Raises:
             RuntimeError: It did not start in time.
         """
-        runner = WorkerRunner(
-            handle_sigint=False, handle_sigterm=False, check_dangling_tasks=False
-        )
+        runner = WorkerRunner(handle_sigint=False, handle_sigterm=False, check_dangling_tasks=False)
         await runner.add_workers(self._worker)
         self._run = asyncio.create_task(runner.run(), name="voice-session")
         self._run.add_done_callback(self._on_run_ended)
