@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from tau2eval_common.errors import FailedPrecondition, InvalidInput
+from tau2eval_scorer import core as core_module
 from tau2eval_scorer import layout
 from tau2eval_scorer.__main__ import main
 from tau2eval_scorer.catalog import Catalog
@@ -221,6 +222,24 @@ async def test_a_restart_finishes_the_placing(tmp_path, builder):
     await core.start()
     assert attempt_in_metrics(place) == "attempt-1"
     assert (run_folder / "all_metrics.json").is_file()
+    await core.stop()
+
+
+async def test_a_verdict_wakes_watchers_at_once(tmp_path, builder, monkeypatch):
+    monkeypatch.setattr(core_module, "WATCH_POLL_SECONDS", 3600.0)
+    core = ScorerCore(ScorerSettings(artifacts_dir=tmp_path / "runs", port=0), Catalog())
+    await core.start()
+    await core.create_run(Plan("run-1", ("tau2_airline__11",), 1, {}))
+    watching = core.watch("run-1")
+    first = asyncio.ensure_future(anext(watching))
+    await core.runs()  # Meanwhile the watcher looks into the store and finds nothing.
+    record = await builder.gold()
+    await core.submit(stream(record.parts()))
+    _, attempt = await asyncio.wait_for(first, 60)
+    assert attempt.key.attempt_id == "attempt-1"
+    ended = asyncio.ensure_future(anext(watching, None))
+    await core.finish("run-1")
+    assert await asyncio.wait_for(ended, 60) is None
     await core.stop()
 
 

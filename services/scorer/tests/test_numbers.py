@@ -79,6 +79,11 @@ def test_accuracy_has_both_directions_and_sums():
     assert speech_accuracy(turns, "text")["agent_heard_user"]["turns"] == 0
 
 
+def test_what_was_said_is_the_spoken_form():
+    spoken = turn("user", "On the 1st leg", heard="on the opening leg", spoken="On the opening leg")
+    assert speech_accuracy([spoken])["agent_heard_user"]["ordinary_errors"] == 0
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
