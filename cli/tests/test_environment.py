@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from tau2eval_cli.environment import check_environment, child_environment
@@ -45,6 +47,16 @@ def test_the_gateway_sees_provider_keys_and_no_other_secret() -> None:
     assert child["DATABASE_URL"] == "sqlite://"
     named = child_environment(GATEWAY, SHELL, gateway_names=["MY_TOKEN"])
     assert named["MY_TOKEN"] == "sk-5"
+
+
+def test_the_gateway_sees_what_its_model_list_reads(tmp_path: Path) -> None:
+    models = tmp_path / "models.yaml"
+    models.write_text("model_list: [{litellm_params: {api_key: os.environ/MY_TOKEN}}]")
+    shell = {**SHELL, "TAU2EVAL_GATEWAY_MODEL_CONFIG": str(models)}
+    assert child_environment(GATEWAY, shell)["MY_TOKEN"] == "sk-5"
+    assert "MY_TOKEN" not in child_environment(AGENT_BOT, shell)
+    models.unlink()
+    assert "MY_TOKEN" not in child_environment(GATEWAY, shell)
 
 
 def test_a_service_gets_its_own_settings_and_no_one_elses() -> None:

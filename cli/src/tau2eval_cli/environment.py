@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 from tau2eval_cli.errors import WrongUse
-from tau2eval_cli.services import SERVICES, ServiceSpec
+from tau2eval_cli.services import GATEWAY, SERVICES, ServiceSpec
 
 PREFIX: Final = "TAU2EVAL_"
 
@@ -54,7 +55,7 @@ def child_environment(
     if spec.needs_fixtures:
         child |= {name: value for name, value in environ.items() if _FIXTURES.fullmatch(name)}
     if spec.reaches_providers:
-        wanted = frozenset(gateway_names)
+        wanted = {*gateway_names, *_model_list_names(environ)}
         child |= {
             name: value
             for name, value in environ.items()
@@ -91,6 +92,16 @@ def check_environment(environ: Mapping[str, str]) -> None:
                 f"{name} in the environment is a setting of no service; settings begin with "
                 f"{', '.join(sorted(prefixes))}"
             )
+
+
+def _model_list_names(environ: Mapping[str, str]) -> list[str]:
+    """Returns the variables that the gateway's model list reads as os.environ/NAME."""
+    path = environ.get(GATEWAY.key("model_config"), "")
+    try:
+        text = Path(path).read_text(encoding="utf-8") if path else ""
+    except (OSError, UnicodeDecodeError):
+        return []  # The gateway says what is wrong with it.
+    return re.findall(r"os\.environ/(\w+)", text)
 
 
 def _no_proxy(environ: Mapping[str, str]) -> dict[str, str]:

@@ -152,9 +152,12 @@ class Runner:
                 attempt, record_pb2.STOP_REASON_HARNESS_ERROR, str(outcome)
             )
         elif isinstance(outcome, asyncio.CancelledError):
-            if not call.begun:
+            if not call.begun and not call.asked:
                 return None
-            result = await self._cancelled(attempt)
+            cancelled = await self._cancelled(call)
+            if cancelled is None:
+                return None
+            result = cancelled
         else:
             assert isinstance(outcome, BaseException)
             raise outcome
@@ -180,6 +183,7 @@ class Runner:
             self._progress.event(name, event)
 
         while True:
+            call.asked = True
             try:
                 return await hold_call(
                     self._bridge, self._request(call.attempt), on_event, patience.limits
@@ -199,12 +203,18 @@ class Runner:
                         f"the bridge could not be reached within {patience.reach:g} s ({error})"
                     ) from error
                 self._progress.waiting(name, f"the bridge cannot be reached: {error}")
+            call.asked = False
             # Spread, so that parallel runs do not knock together.
             await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311 no secret
             pause = min(2 * pause, patience.longest_pause)
 
-    async def _cancelled(self, attempt: Attempt) -> ScenarioResult:
-        """Waits for the bridge's record of a cancelled call; makes one if none comes."""
+    async def _cancelled(self, call: _Call) -> ScenarioResult | None:
+        """Waits for the bridge's record of a cancelled call; makes one if none comes.
+
+        Returns:
+            None when it turns out that the call had not begun.
+        """
+        attempt = call.attempt
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience.settle
         while loop.time() < deadline:
@@ -212,6 +222,8 @@ class Runner:
             if verdict is not None:
                 return ScenarioResult(verdict)
             await asyncio.sleep(0.25)
+        if not call.begun:
+            return None
         return await self._not_run(
             attempt, record_pb2.STOP_REASON_CANCELLED, "the run was interrupted"
         )
@@ -281,8 +293,10 @@ class _Call:
 
     Attributes:
         attempt: What it is an attempt at.
+        asked: Whether the bridge was asked and has not answered with a refusal.
         begun: Whether the bridge has said anything.
     """
 
     attempt: Attempt
+    asked: bool = False
     begun: bool = False
