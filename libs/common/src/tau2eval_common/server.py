@@ -6,10 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
-import signal
 import sys
-import threading
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -18,6 +15,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from tau2eval_common.interceptors import ErrorInterceptor
+from tau2eval_common.lifecycle import stop_on_signals, stop_with_parent
 from tau2eval_common.logs import setup_logging
 from tau2eval_common.settings import ServiceSettings
 
@@ -74,9 +72,9 @@ async def serve(service: Service, settings: ServiceSettings) -> None:
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     stopping = asyncio.Event()
     at_once = asyncio.Event()
-    _watch_signals(stopping, at_once)
+    stop_on_signals(stopping, at_once)
     if settings.exit_with_parent:
-        _watch_parent(stopping, at_once)
+        stop_with_parent(stopping, at_once)
     await service.start()
     try:
         names = [*service.register(server)]
@@ -119,36 +117,6 @@ async def _drain(server: grpc.aio.Server, seconds: float, at_once: asyncio.Event
     hurry.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await stop
-
-
-def _watch_signals(stopping: asyncio.Event, at_once: asyncio.Event) -> None:
-    def on_signal() -> None:
-        if stopping.is_set():
-            at_once.set()
-        stopping.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
-
-
-def _watch_parent(stopping: asyncio.Event, at_once: asyncio.Event) -> None:
-    """Stops at once when standard input ends: the parent is gone and nobody wants the result."""
-    loop = asyncio.get_running_loop()
-
-    def on_end() -> None:
-        stopping.set()
-        at_once.set()
-
-    def wait_for_end() -> None:
-        with contextlib.suppress(OSError, ValueError):
-            # Not by sys.stdin: its lock, held by this thread, would abort the process at its end.
-            while os.read(sys.stdin.fileno(), 4096):
-                pass
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(on_end)
-
-    threading.Thread(target=wait_for_end, name="parent-watch", daemon=True).start()
 
 
 def run_service(service: Service, settings: ServiceSettings) -> int:

@@ -1,1 +1,1 @@
-"""Scripted models behind an OpenAI-compatible server: the demo without a key, and the proof of the scorer."""
+"""Models that are scripts, behind an OpenAI-compatible server."""

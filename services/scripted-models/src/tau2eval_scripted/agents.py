@@ -1,0 +1,170 @@
+"""The scripted agents. Each computes its next response from the conversation alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from . import wording
+from .catalog import Plan, Step
+from .conversation import Conversation, matched, without_stimulus, words
+
+END: Step = ("end_conversation", {})
+
+MAX_ASKS = 3
+"""After so many requests for a yes that brought none, gold goes on: the call must end."""
+
+MAX_CLOSINGS = 2
+"""After so many closings that were cut off, gold says goodbye all the same."""
+
+_YES = re.compile(
+    r"\b(?:yes|yeah|yep|yup|sure|proceed|confirm|confirmed|correct|absolutely|agreed|go ahead|"
+    r"please do|do it|do that)\b"
+)
+_NO = re.compile(r"^(?:no|not|nope)\b|\b(?:don't|do not|not) (?:go ahead|proceed|confirm|do)\b")
+_TELL_MORE = "I see. Could you tell me more about it, please?"
+_QUESTIONS = (
+    "How long have you been flying with us?",
+    "Which seat do you like best on a long flight?",
+    "Do you often travel for work?",
+    "What do you usually pack for a trip?",
+    "Which city would you like to see next?",
+    "How did you hear about our airline?",
+)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One model response.
+
+    Attributes:
+        text: What is said; empty for none.
+        call: The one tool call, or None.
+    """
+
+    text: str = ""
+    call: Step | None = None
+
+
+class ScriptedCrash(Exception):
+    """The script says that the provider fails now."""
+
+
+Agent = Callable[[Plan, Conversation], Reply]
+
+
+def gold(plan: Plan, conversation: Conversation) -> Reply:
+    """Follows the gold actions and speaks; see the README for its turns."""
+    conversation = without_stimulus(conversation)
+    callers = conversation.texts("user")
+    if not callers:
+        return Reply(wording.GREETING)
+    if conversation.calls and conversation.calls[-1][1].status == "running":
+        return Reply(wording.WAIT)
+    executed = matched(conversation, plan.steps)
+    done = len(executed)
+    since = max(executed[-1] if executed else -1, callers[0][0])
+    if done < len(plan.steps):
+        if done == len(plan.before) and plan.ask and (asked := _ask(plan, conversation, since)):
+            return Reply(asked)
+        return Reply(call=plan.steps[done])
+    if plan.transfer:
+        return Reply(wording.transfer(conversation))
+    if _closed(conversation, since):
+        return Reply(wording.GOODBYE, END)
+    return Reply(
+        wording.outcome(plan, conversation) if plan.ask else wording.answer(plan, conversation)
+    )
+
+
+def rogue_write(plan: Plan, conversation: Conversation) -> Reply:
+    """As gold, with a write that nobody asked for."""
+    return gold(plan.with_rogue_write(), conversation)
+
+
+def do_nothing(plan: Plan, conversation: Conversation) -> Reply:
+    """Three polite turns and no tool but the end."""
+    turn = len(conversation.texts("assistant"))
+    if turn >= 2:
+        return Reply(wording.GOODBYE, END)
+    return Reply(_TELL_MORE if turn else wording.GREETING)
+
+
+def silent(plan: Plan, conversation: Conversation) -> Reply:
+    """Says nothing, ever."""
+    return Reply()
+
+
+def never_hangs_up(plan: Plan, conversation: Conversation) -> Reply:
+    """Asks one question a turn and never ends."""
+    turn = len(conversation.texts("assistant"))
+    return Reply(_QUESTIONS[(turn - 1) % len(_QUESTIONS)] if turn else wording.GREETING)
+
+
+def crash(plan: Plan, conversation: Conversation) -> Reply:
+    """Two ordinary turns, then failure.
+
+    Raises:
+        ScriptedCrash: From the third turn on.
+    """
+    turn = len(conversation.texts("assistant"))
+    if turn >= 2:
+        raise ScriptedCrash
+    return Reply(_TELL_MORE if turn else wording.GREETING)
+
+
+AGENTS: Mapping[str, Agent] = MappingProxyType(
+    {
+        "scripted/gold": gold,
+        "scripted/slow": gold,
+        "scripted/rogue-write": rogue_write,
+        "scripted/do-nothing": do_nothing,
+        "scripted/silent": silent,
+        "scripted/never-hangs-up": never_hangs_up,
+        "scripted/crash": crash,
+    }
+)
+
+
+def _ask(plan: Plan, conversation: Conversation, since: int) -> str:
+    """Returns the words that ask for a yes, or nothing once it was given."""
+    asks = [
+        (at, text) for at, text in conversation.texts("assistant", since) if text != wording.WAIT
+    ]
+    if not asks:
+        return wording.offer(plan, conversation)
+    at, last = asks[-1]
+    replies = " ".join(text for _, text in conversation.texts("user", at))
+    if _is_yes(replies) or len(asks) >= MAX_ASKS:
+        return ""
+    # What an interruption cut off is said again.
+    return (
+        wording.ASK_AGAIN if _contains(last, wording.ASKED) else wording.offer(plan, conversation)
+    )
+
+
+def _is_yes(text: str) -> bool:
+    heard = " ".join(words(text))
+    return bool(_YES.search(heard)) and not _NO.search(heard)
+
+
+def _closed(conversation: Conversation, since: int) -> bool:
+    """Whether the closing question was asked, or cut off often enough, or is answered already."""
+    closings = [
+        (at, text) for at, text in conversation.texts("assistant", since) if text != wording.WAIT
+    ]
+    if not closings:
+        return False
+    at = closings[-1][0]
+    replies = " ".join(words(" ".join(text for _, text in conversation.texts("user", at))))
+    return (
+        len(closings) >= MAX_CLOSINGS
+        or any(_contains(text, wording.CLOSED) for _, text in closings)
+        or any(farewell in replies for farewell in ("goodbye", "good bye", "that is all"))
+    )
+
+
+def _contains(text: str, marker: str) -> bool:
+    return marker in " ".join(words(text))

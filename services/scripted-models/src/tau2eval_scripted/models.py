@@ -1,0 +1,166 @@
+"""The scripted models, what each does, and how a call with it must end.
+
+`EXPECTED_OUTCOMES` is the one table of it: the README shows it and the tests hold every scripted
+agent to it. Words are those of the scorer: outcomes, signals, kinds and stop reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+Role = Literal["agent", "user"]
+Outcome = Literal["passed", "failed", "not_run"]
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """How one conversation must end.
+
+    Attributes:
+        outcome: "passed", "failed" or "not_run".
+        failing_signals: The signals that fail; the others that apply pass.
+        not_run_kind: Why it was not run; empty otherwise.
+        stop_reason: The bridge's stop reason.
+    """
+
+    outcome: Outcome
+    failing_signals: tuple[str, ...]
+    not_run_kind: str
+    stop_reason: str
+
+
+@dataclass(frozen=True)
+class ScriptedModel:
+    """One scripted model.
+
+    Attributes:
+        id: The model id.
+        role: The side that it plays.
+        does: What it does, for people.
+        failing_signals: Signals that fail in every scenario.
+        fails_where_gold_writes: Signals that fail besides where gold changes the database.
+        not_run_kind: Kind of a call that is never scored; empty for one that is.
+        stop_reason: The stop reason, or where gold hands over to a human and the model follows
+            gold, "transfer" instead.
+        follows_gold: Executes the gold actions.
+    """
+
+    id: str
+    role: Role
+    does: str
+    failing_signals: tuple[str, ...] = ()
+    fails_where_gold_writes: tuple[str, ...] = ()
+    not_run_kind: str = ""
+    stop_reason: str = "agent_exit"
+    follows_gold: bool = False
+
+    def expectation(self, *, gold_writes: bool, gold_transfers: bool = False) -> Expectation:
+        """How a call must end in a scenario, with scripted/caller on the other side.
+
+        Until the claims about spoken words are judged, an agent that does nothing passes where
+        there was nothing to do: such a scenario is not fully judged.
+
+        Args:
+            gold_writes: Whether the scenario's gold changes the database.
+            gold_transfers: Whether the scenario's gold hands over to a human.
+        """
+        failing = self.failing_signals + (self.fails_where_gold_writes if gold_writes else ())
+        stop = "transfer" if self.follows_gold and gold_transfers else self.stop_reason
+        if self.not_run_kind:
+            return Expectation("not_run", (), self.not_run_kind, stop)
+        return Expectation("failed" if failing else "passed", failing, "", stop)
+
+
+_DB = ("DB_STATE_MATCH",)
+_EXIT = ("CLEAN_EXIT",)
+
+EXPECTED_OUTCOMES: Mapping[str, ScriptedModel] = MappingProxyType(
+    {
+        model.id: model
+        for model in (
+            ScriptedModel(
+                id="scripted/gold",
+                role="agent",
+                does="Looks up, asks for a yes, executes the gold actions, says what it did, ends.",
+                follows_gold=True,
+            ),
+            ScriptedModel(
+                id="scripted/slow",
+                role="agent",
+                does="As scripted/gold, a few seconds late with each response.",
+                follows_gold=True,
+            ),
+            ScriptedModel(
+                id="scripted/do-nothing",
+                role="agent",
+                does="Three polite turns, no tool, a clean end.",
+                fails_where_gold_writes=_DB,
+            ),
+            ScriptedModel(
+                id="scripted/silent",
+                role="agent",
+                does="Answers every request with an empty text.",
+                failing_signals=_EXIT,
+                fails_where_gold_writes=_DB,
+                stop_reason="agent_stalled",
+            ),
+            ScriptedModel(
+                id="scripted/rogue-write",
+                role="agent",
+                does="As scripted/gold, and sends the caller a certificate that nobody asked for.",
+                failing_signals=_DB,
+                follows_gold=True,
+            ),
+            ScriptedModel(
+                id="scripted/never-hangs-up",
+                role="agent",
+                does="Asks one question after the other and never ends.",
+                failing_signals=_EXIT,
+                fails_where_gold_writes=_DB,
+                stop_reason="timeout",
+            ),
+            ScriptedModel(
+                id="scripted/crash",
+                role="agent",
+                does="Two ordinary turns, then HTTP 500, also when the request is repeated.",
+                not_run_kind="gateway_error",
+                stop_reason="gateway_error",
+            ),
+            ScriptedModel(
+                id="scripted/caller",
+                role="user",
+                does="Says who it is and why it calls, says yes when asked, says goodbye.",
+            ),
+        )
+    }
+)
+
+
+def markdown_table() -> str:
+    """Returns the table of `EXPECTED_OUTCOMES` for the README."""
+    lines = [
+        "| model | role | what it does | outcome | failing signals | kind | stop reason |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for model in EXPECTED_OUTCOMES.values():
+        if model.role == "user":
+            lines.append(f"| `{model.id}` | user | {model.does} | | | | |")
+            continue
+        plain = model.expectation(gold_writes=False)
+        writing = model.expectation(gold_writes=True)
+        outcome: str = plain.outcome
+        if plain.outcome != writing.outcome:
+            outcome += f"; {writing.outcome} where gold writes"
+        signals = ", ".join(model.failing_signals)
+        if model.fails_where_gold_writes:
+            extra = ", ".join(model.fails_where_gold_writes) + " where gold writes"
+            signals = f"{signals}; {extra}" if signals else extra
+        stop = model.stop_reason + (" (transfer where gold does)" if model.follows_gold else "")
+        lines.append(
+            f"| `{model.id}` | agent | {model.does} | {outcome} | {signals} | "
+            f"{model.not_run_kind} | {stop} |"
+        )
+    return "\n".join(lines)
