@@ -51,7 +51,12 @@ def check_unknown_keys(cls: type[BaseSettings], environ: dict[str, str]) -> None
     prefix = cls.model_config.get("env_prefix", "").upper()
     if not prefix:
         return
-    known = {f"{prefix}{name}".upper() for name in cls.model_fields}
+    known = {
+        alias.upper()
+        if isinstance(alias := field.validation_alias, str)
+        else f"{prefix}{name}".upper()
+        for name, field in cls.model_fields.items()
+    }
     delimiter = cls.model_config.get("env_nested_delimiter")
     for key in environ:
         upper = key.upper()

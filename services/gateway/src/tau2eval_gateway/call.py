@@ -1,0 +1,195 @@
+"""What becomes known of one upstream call, and its one row in the ledger."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from tau2eval_gateway.errors import GatewayError
+from tau2eval_gateway.ledger import Ledger
+from tau2eval_gateway.ledger_schema import LedgerRow
+from tau2eval_gateway.requests import CallContext, CallMetadata
+from tau2eval_gateway.upstreams.base import Upstream, UpstreamCall
+from tau2eval_gateway.usage import Usage, estimate, read_usage, written_chars
+
+logger = logging.getLogger(__name__)
+
+PLAIN_ARM = "single"
+"""Arm of a model id without a control flow."""
+CANCELLED_STATUS = 499
+
+
+class CallRecord:
+    """Gathers the facts of a call and writes them down once, however it ends.
+
+    Args:
+        call: The call.
+        upstream: Knows prices.
+        context: Who asked.
+        key_id: With which key.
+        ledger: Gets the row.
+        ended: Called once, with the row.
+    """
+
+    def __init__(
+        self,
+        call: UpstreamCall,
+        upstream: Upstream,
+        context: CallContext,
+        key_id: str,
+        ledger: Ledger,
+        ended: Callable[[], None],
+    ) -> None:
+        self._call = call
+        self._upstream = upstream
+        self._context = context
+        self._key_id = key_id
+        self._ledger = ledger
+        self._ended = ended
+        self._time = datetime.now(UTC)
+        self._started = time.monotonic()
+        self._first_byte: float | None = None
+        self._served = ""
+        self._usage: Usage | None = None
+        self._chars = 0
+        self._answered = False
+        self.finished = False
+
+    @property
+    def upstream_model(self) -> str:
+        """The model id that the upstream was asked for."""
+        return self._call.route.upstream_model
+
+    @property
+    def provider(self) -> str:
+        """Who serves it."""
+        return self._call.route.provider
+
+    def first_byte(self) -> None:
+        """Notes that the upstream has sent something."""
+        if self._first_byte is None:
+            self._first_byte = time.monotonic() - self._started
+        self._answered = True
+
+    def take_answer(self, body: Mapping[str, Any]) -> None:
+        """Reads a chat.completion object."""
+        self._answered = True
+        self._take_common(body)
+        for choice in body.get("choices") or ():
+            message = choice.get("message") if isinstance(choice, Mapping) else None
+            if isinstance(message, Mapping):
+                self._chars += written_chars(message)
+
+    def take_chunk(self, chunk: Mapping[str, Any]) -> None:
+        """Reads a chat.completion.chunk object."""
+        self._take_common(chunk)
+        for choice in chunk.get("choices") or ():
+            delta = choice.get("delta") if isinstance(choice, Mapping) else None
+            if isinstance(delta, Mapping):
+                self._chars += written_chars(delta)
+
+    def succeed(self) -> CallMetadata:
+        """Writes the row of a whole answer and returns what is ours in it."""
+        usage, cost = self._settle()
+        self._write("ok", 200, usage, cost)
+        return self.metadata(cost)
+
+    def fail(self, error: GatewayError) -> None:
+        """Writes the row of a call that failed."""
+        if self.finished:
+            return
+        usage, cost = self._settle()
+        self._write(error.error_code, error.http_status, usage, cost)
+        logger.warning(
+            "call %s to %s failed: %s (HTTP %d)",
+            self._context.request_id,
+            self.provider,
+            error.error_code,
+            error.http_status,
+        )
+
+    def cancel(self) -> None:
+        """Writes the row of a call whose caller went away; does nothing after another end."""
+        if self.finished:
+            return
+        usage, cost = self._settle()
+        self._write("cancelled", CANCELLED_STATUS, usage, cost)
+
+    def metadata(self, cost: float | None = None) -> CallMetadata:
+        """Returns what is ours in the answer, as far as it is known."""
+        headers = {"x-marina-upstream-model": self.upstream_model}
+        if cost is not None:
+            headers["x-marina-cost-usd"] = format_cost(cost)
+        if self._context.session_id:
+            headers["x-marina-session"] = self._context.session_id
+        return CallMetadata(
+            request_id=self._context.request_id,
+            upstream_model=self.upstream_model,
+            cost_usd=cost,
+            headers=headers,
+        )
+
+    def _take_common(self, body: Mapping[str, Any]) -> None:
+        if isinstance(model := body.get("model"), str) and model:
+            self._served = model
+        if (usage := read_usage(body.get("usage"))) is not None:
+            self._usage = usage
+
+    def _settle(self) -> tuple[Usage, float | None]:
+        """Returns tokens and dollars as the call's end finds them."""
+        if self._usage is not None:
+            usage = self._usage
+        elif self._answered:
+            usage = estimate(self._call.request.body, self._chars)
+        else:
+            # Refused or lost before anything came: nothing is known.
+            return Usage(), None
+        if usage.cost_usd is not None:
+            return usage, usage.cost_usd
+        return usage, self._upstream.price(self._call, usage)
+
+    def _write(self, status: str, http_status: int, usage: Usage, cost: float | None) -> None:
+        if self.finished:
+            return
+        self.finished = True
+        self._ended()
+        context = self._context
+        self._ledger.record(
+            LedgerRow(
+                call_id=uuid.uuid4().hex,
+                time=self._time,
+                request_id=context.request_id,
+                key_id=self._key_id,
+                model=self._call.request.model,
+                model_served=self._served or self.upstream_model,
+                provider=self.provider,
+                role=context.role,
+                run_id=context.run_id,
+                scenario=context.scenario,
+                trial=context.trial,
+                arm=context.arm or PLAIN_ARM,
+                session_id=context.session_id,
+                prompt_tokens=usage.prompt_tokens,
+                completion_tokens=usage.completion_tokens,
+                cached_tokens=usage.cached_tokens,
+                cache_write_tokens=usage.cache_write_tokens,
+                reasoning_tokens=usage.reasoning_tokens,
+                estimated=usage.estimated,
+                cost_usd=cost,
+                latency_seconds=time.monotonic() - self._started,
+                first_byte_seconds=self._first_byte,
+                status=status,
+                http_status=http_status,
+                streamed=self._call.request.stream,
+            )
+        )
+
+
+def format_cost(cost: float) -> str:
+    """Writes dollars as a plain decimal number."""
+    text = f"{cost:.10f}".rstrip("0")
+    return text + "0" if text.endswith(".") else text

@@ -1,0 +1,207 @@
+"""The OpenAI-compatible HTTP API, over aiohttp."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import orjson
+from aiohttp import web
+
+from tau2eval_gateway.core import GatewayCore
+from tau2eval_gateway.errors import GatewayError
+from tau2eval_gateway.keys import KeyRing
+from tau2eval_gateway.requests import (
+    CallContext,
+    CallMetadata,
+    ChatRequest,
+    parse_chat_request,
+    refused,
+    too_large,
+)
+from tau2eval_gateway.sse import DONE_EVENT
+from tau2eval_gateway.stream import ChatStream
+
+logger = logging.getLogger(__name__)
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+_REQUEST_ID = "x-request-id"
+_MAX_SEGMENT_SECONDS = 60.0
+"""How long a client may leave a piece of a stream unread."""
+
+
+class HttpApi:
+    """Routes of the API.
+
+    Args:
+        core: Serves the calls.
+        keys: Who may call.
+        max_body_bytes: Larger bodies are refused with 413.
+    """
+
+    def __init__(self, core: GatewayCore, keys: KeyRing, max_body_bytes: int) -> None:
+        self._core = core
+        self._keys = keys
+        self._max_body_bytes = max_body_bytes
+        self._created = int(time.time())
+
+    def application(self) -> web.Application:
+        """Returns the aiohttp application."""
+        app = web.Application(
+            middlewares=[_errors_middleware], client_max_size=self._max_body_bytes
+        )
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/v1/health", self._health)
+        return app
+
+    async def _health(self, request: web.Request) -> web.Response:
+        ledger = "failing" if self._core.ledger.failing else "ok"
+        status = "ok" if ledger == "ok" else "degraded"
+        return _json({"status": status, "ledger": ledger})
+
+    async def _models(self, request: web.Request) -> web.Response:
+        self._keys.authenticate(request.headers.get("Authorization"))
+        ids = await self._core.list_models()
+        data = [
+            {"id": name, "object": "model", "created": self._created, "owned_by": "tau2-eval"}
+            for name in ids
+        ]
+        return _json({"object": "list", "data": data})
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        key_id = self._keys.authenticate(request.headers.get("Authorization"))
+        context = _context(request)
+        try:
+            raw = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            raise too_large(self._max_body_bytes) from None
+        chat = parse_chat_request(raw, self._max_body_bytes)
+        if chat.stream:
+            return await self._stream(request, chat, context, key_id)
+        result = await self._core.complete(chat, context, key_id)
+        return web.Response(
+            body=result.body,
+            content_type="application/json",
+            charset="utf-8",
+            headers=_headers(result.metadata),
+        )
+
+    async def _stream(
+        self, request: web.Request, chat: ChatRequest, context: CallContext, key_id: str
+    ) -> web.StreamResponse:
+        async with await self._core.stream(chat, context, key_id) as stream:
+            response = web.StreamResponse(
+                headers={
+                    "Content-Type": "text/event-stream; charset=utf-8",
+                    "Cache-Control": "no-cache",
+                    "X-Accel-Buffering": "no",
+                    **_headers(stream.early_metadata()),
+                }
+            )
+            with suppress(ConnectionError):
+                # A client that has gone ends the block, and with it the upstream's call.
+                await response.prepare(request)
+                await _relay(stream, response)
+        return response
+
+
+async def _relay(stream: ChatStream, response: web.StreamResponse) -> None:
+    try:
+        async for event in stream:
+            await _write(response, event.raw)
+    except GatewayError as error:
+        # No [DONE]: the client must not take what it has for a whole answer.
+        await _write(response, b"data: " + error.body_json() + b"\n\n")
+    else:
+        await _write(response, DONE_EVENT)
+    await response.write_eof()
+
+
+async def _write(response: web.StreamResponse, data: bytes) -> None:
+    try:
+        async with asyncio.timeout(_MAX_SEGMENT_SECONDS):
+            await response.write(data)
+    except TimeoutError:
+        raise ConnectionResetError("the client does not read") from None
+
+
+@web.middleware
+async def _errors_middleware(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Gives every answer a request id, and every fault OpenAI's error body."""
+    request[_REQUEST_ID] = _request_id(request)
+    try:
+        response = await handler(request)
+    except GatewayError as error:
+        response = _error_response(error)
+    except web.HTTPException as error:
+        response = _error_response(_from_aiohttp(error))
+        if "Allow" in error.headers:
+            response.headers["Allow"] = error.headers["Allow"]
+    except (asyncio.CancelledError, ConnectionError):
+        raise
+    except Exception as error:
+        logger.error("unexpected %s in %s", type(error).__name__, request.path, exc_info=True)
+        response = _error_response(
+            GatewayError("unexpected fault of the gateway", error_code="internal_error")
+        )
+    if not response.prepared:
+        response.headers[_REQUEST_ID] = request[_REQUEST_ID]
+    return response
+
+
+def _from_aiohttp(error: web.HTTPException) -> GatewayError:
+    codes = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
+    return refused(
+        f"{error.reason}: this gateway serves POST /v1/chat/completions, GET /v1/models and GET "
+        "/v1/health",
+        code=codes.get(error.status, "invalid_request_error"),
+        status=error.status,
+    )
+
+
+def _error_response(error: GatewayError) -> web.Response:
+    response = web.Response(
+        body=error.body_json(), status=error.http_status, content_type="application/json"
+    )
+    if error.retry_after:
+        response.headers["Retry-After"] = re.sub(r"[^\x20-\x7e]", "", error.retry_after)
+    if error.http_status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def _json(body: object) -> web.Response:
+    return web.Response(body=orjson.dumps(body), content_type="application/json")
+
+
+def _headers(metadata: CallMetadata) -> dict[str, str]:
+    return {_REQUEST_ID: metadata.request_id, **metadata.headers}
+
+
+def _request_id(request: web.Request) -> str:
+    """Returns the caller's trace id when it sends one, so that logs and traces meet."""
+    match = _TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
+    return match.group(1) if match else uuid.uuid4().hex
+
+
+def _context(request: web.Request) -> CallContext:
+    headers = request.headers
+    trial = headers.get("x-tau2eval-trial", "")
+    if trial and not re.fullmatch(r"\d{1,9}", trial):
+        raise refused("x-tau2eval-trial is not a number", code="invalid_context", param="trial")
+    return CallContext(
+        request_id=request[_REQUEST_ID],
+        run_id=headers.get("x-tau2eval-run", ""),
+        scenario=headers.get("x-tau2eval-scenario", ""),
+        trial=int(trial or 0),
+        role=headers.get("x-tau2eval-role", ""),
+        arm=headers.get("x-tau2eval-arm", ""),
+        session_id=headers.get("x-marina-session", headers.get("x-tau2eval-session", "")),
+    )

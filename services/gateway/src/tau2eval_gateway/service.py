@@ -1,0 +1,153 @@
+"""The gateway as a process: the core, with gRPC and HTTP around it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+
+import grpc
+from aiohttp import web
+
+from tau2eval.gateway.v1 import gateway_pb2, gateway_pb2_grpc
+from tau2eval_gateway.core import Bounds, GatewayCore
+from tau2eval_gateway.grpc_api import ChatServicer, SpendServicer
+from tau2eval_gateway.http_api import HttpApi
+from tau2eval_gateway.keys import KeyRing
+from tau2eval_gateway.ledger import Ledger
+from tau2eval_gateway.model_list import Deployment, default_deployments, load_deployments
+from tau2eval_gateway.redaction import Redactor
+from tau2eval_gateway.routes import Environment, Router
+from tau2eval_gateway.settings import GatewaySettings, SeedSettings
+from tau2eval_gateway.upstreams.direct import OpenAICompatibleUpstream
+from tau2eval_gateway.upstreams.lite import LiteLLMUpstream
+
+logger = logging.getLogger(__name__)
+
+_EMBEDDED_DRAIN_SECONDS = 2.0
+
+
+def configured_deployments(settings: GatewaySettings) -> list[Deployment]:
+    """Returns the model list of the file in the settings, or the built-in one.
+
+    Raises:
+        ModelListError: The file is wrong.
+    """
+    if settings.model_config_file is not None:
+        return load_deployments(settings.model_config_file)
+    return default_deployments(settings.scripted_address)
+
+
+class GatewayService:
+    """Implements `tau2eval_common.server.Service`.
+
+    Args:
+        settings: The gateway's settings.
+        seed: Keys and database.
+        deployments: The model list.
+        environ: Where provider keys are looked up; the process's own by default.
+    """
+
+    name = "gateway"
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        seed: SeedSettings,
+        deployments: Sequence[Deployment],
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._seed = seed
+        self._deployments = deployments
+        self._environ = os.environ if environ is None else environ
+        self._keys = KeyRing(seed.model_api_keys.get_secret_value(), seed.marina_open_api)
+        self._ledger: Ledger | None = None
+        self._core: GatewayCore | None = None
+        self._upstreams: list[OpenAICompatibleUpstream | LiteLLMUpstream] = []
+        self._runner: web.AppRunner | None = None
+        self._http_address = ""
+
+    async def start(self) -> None:
+        """Opens the ledger and the HTTP port.
+
+        Raises:
+            OSError: One of them cannot be had.
+        """
+        settings = self._settings
+        self._ledger = Ledger(self._seed.database_url.get_secret_value(), settings.data_dir)
+        await self._ledger.start()
+        redactor = Redactor(self._environ)
+        environment = Environment(self._environ)
+        direct = OpenAICompatibleUpstream(environment, redactor)
+        lite = LiteLLMUpstream(environment, redactor)
+        self._upstreams = [direct, lite]
+        self._core = GatewayCore(
+            Router(self._deployments),
+            direct,
+            lite,
+            self._ledger,
+            redactor,
+            Bounds(
+                connect=settings.connect_timeout_seconds,
+                first_byte=settings.first_byte_timeout_seconds,
+                idle=settings.idle_timeout_seconds,
+                total=settings.total_timeout_seconds,
+            ),
+            settings.max_sessions,
+        )
+        try:
+            await self._start_http(self._core)
+        except OSError as error:
+            await self.stop()
+            raise OSError(
+                f"{settings.host}:{settings.http_port} cannot be listened on ({error.strerror})"
+            ) from error
+
+    def register(self, server: grpc.aio.Server) -> Sequence[str]:
+        """Adds ChatService and SpendService."""
+        assert self._core is not None
+        keys = self._keys if self._settings.grpc_require_key else None
+        chat = ChatServicer(self._core, keys, self._settings.max_body_bytes)
+        gateway_pb2_grpc.add_ChatServiceServicer_to_server(chat, server)
+        spend = SpendServicer(self._core, keys)
+        gateway_pb2_grpc.add_SpendServiceServicer_to_server(spend, server)
+        services = gateway_pb2.DESCRIPTOR.services_by_name
+        return [services[name].full_name for name in ("ChatService", "SpendService")]
+
+    def addresses(self) -> dict[str, str]:
+        """Returns the HTTP address."""
+        return {"http": self._http_address}
+
+    async def stop(self) -> None:
+        """Ends HTTP calls in order, closes connections and writes the ledger's last rows."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        for upstream in self._upstreams:
+            await upstream.aclose()
+        self._upstreams = []
+        if self._ledger is not None:
+            await self._ledger.stop()
+            self._ledger = None
+
+    async def _start_http(self, core: GatewayCore) -> None:
+        settings = self._settings
+        drain = settings.http_drain_seconds
+        if settings.exit_with_parent:
+            drain = min(drain, _EMBEDDED_DRAIN_SECONDS)
+        api = HttpApi(core, self._keys, settings.max_body_bytes)
+        self._runner = web.AppRunner(
+            api.application(),
+            access_log=None,
+            # A client that goes away ends its upstream call.
+            handler_cancellation=True,
+            shutdown_timeout=drain,
+        )
+        await self._runner.setup()
+        await web.TCPSite(self._runner, settings.host, settings.http_port).start()
+        port = self._runner.addresses[0][1]
+        self._http_address = f"{settings.host}:{port}"
+        logger.info("HTTP on %s", self._http_address)
+        if self._keys.open:
+            logger.warning("MARINA_OPEN_API is on: anybody who reaches the HTTP port may spend")

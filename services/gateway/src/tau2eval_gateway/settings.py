@@ -1,0 +1,128 @@
+"""Settings of the gateway: its own, with a prefix, and the names that the seed document fixes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from tau2eval_common.settings import ServiceSettings
+
+
+def default_data_dir() -> Path:
+    """Returns the folder for the ledger of a gateway that is told none: per user, kept."""
+    state = os.environ.get("XDG_STATE_HOME")
+    base = Path(state) if state else Path.home() / ".local" / "state"
+    return base / "tau2-eval" / "gateway"
+
+
+class GatewaySettings(ServiceSettings):
+    """Settings with the prefix TAU2EVAL_GATEWAY_."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="TAU2EVAL_GATEWAY_", extra="forbid", frozen=True, protected_namespaces=()
+    )
+
+    port: int = Field(default=3301, ge=0, le=65535, description="gRPC port; 0 takes a free one.")
+    http_port: int = Field(
+        default=3300, ge=0, le=65535, description="HTTP port; 0 takes a free one."
+    )
+    max_sessions: int = Field(
+        default=256, ge=1, description="Model calls in progress at once; one more gets 429."
+    )
+    drain_seconds: float = Field(
+        default=120.0, ge=0, description="After SIGTERM, how long gRPC calls may go on."
+    )
+    http_drain_seconds: float = Field(
+        default=30.0, ge=0, description="Then, how long HTTP calls may go on."
+    )
+    data_dir: Path = Field(
+        default_factory=default_data_dir,
+        description="Folder of the SQLite ledger and of rows that could not be written.",
+    )
+    model_config_file: Path | None = Field(
+        default=None,
+        description="Model list in the LiteLLM proxy's form (YAML).",
+        validation_alias="TAU2EVAL_GATEWAY_MODEL_CONFIG",
+    )
+    scripted_address: str = Field(
+        default="",
+        pattern=r"^([^\s/:]+:\d{1,5})?$",
+        description="host:port of the scripted models; empty: no scripted/* ids.",
+    )
+    max_body_bytes: int = Field(
+        default=10_000_000, ge=1_000, description="Largest request body, in bytes."
+    )
+    connect_timeout_seconds: float = Field(
+        default=10.0, gt=0, description="To open a connection to an upstream."
+    )
+    first_byte_timeout_seconds: float = Field(
+        default=300.0, gt=0, description="Streams: until the first event of the upstream."
+    )
+    idle_timeout_seconds: float = Field(
+        default=60.0, gt=0, description="Streams: between two events of the upstream."
+    )
+    total_timeout_seconds: float = Field(
+        default=600.0, gt=0, description="A whole call, plain or streamed."
+    )
+    grpc_require_key: bool = Field(
+        default=False,
+        description="Ask gRPC callers for `authorization: Bearer KEY` metadata too.",
+    )
+
+
+class SeedSettings(BaseSettings):
+    """Settings whose environment names have no prefix."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="", extra="forbid", frozen=True, protected_namespaces=()
+    )
+
+    model_api_keys: SecretStr = Field(
+        default=SecretStr(""),
+        validation_alias="MODEL_API_KEYS",
+        description="Keys of the HTTP API, separated by commas.",
+    )
+    marina_open_api: bool = Field(
+        default=False,
+        validation_alias="MARINA_OPEN_API",
+        description="true: no key is asked for; counts only while MODEL_API_KEYS is empty.",
+    )
+    database_url: SecretStr = Field(
+        default=SecretStr(""),
+        validation_alias="DATABASE_URL",
+        description="Ledger database; empty: a SQLite file in the data folder.",
+    )
+
+
+def help_text() -> str:
+    """Returns what `--help` prints: every setting with its environment name and meaning."""
+    lines = [
+        "usage: python -m tau2eval_gateway",
+        "",
+        "The model gateway: OpenAI-compatible HTTP and gRPC. Settings come from the environment:",
+        "",
+        *_describe(GatewaySettings),
+        *_describe(SeedSettings),
+        "",
+        "Provider keys are read under LiteLLM's names (OPENAI_API_KEY and so on).",
+    ]
+    return "\n".join(lines)
+
+
+def _describe(cls: type[BaseSettings]) -> Iterator[str]:
+    prefix = cls.model_config.get("env_prefix", "")
+    inherited = dict(re.findall(r"^ {8}(\w+): (.+)$", ServiceSettings.__doc__ or "", re.MULTILINE))
+    for name, field in cls.model_fields.items():
+        alias = field.validation_alias
+        key = alias if isinstance(alias, str) else f"{prefix}{name}".upper()
+        default = field.get_default(call_default_factory=True, validated_data={})
+        if isinstance(default, SecretStr):
+            default = default.get_secret_value()
+        meaning = field.description or inherited.get(name, "")
+        yield f"  {key} [{'' if default is None else default}]"
+        yield f"      {meaning}"

@@ -1,0 +1,79 @@
+"""Server-sent events, split at their ends without changing a byte."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+DONE = b"[DONE]"
+DONE_EVENT = b"data: [DONE]\n\n"
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+
+_END = re.compile(rb"\r\n\r\n|\n\n|\r\r(?!\n)|\n\r\n")
+_LINE = re.compile(rb"\r\n|\n|\r")
+
+
+@dataclass(frozen=True, slots=True)
+class SseEvent:
+    """One event.
+
+    Attributes:
+        raw: Its bytes with the empty line that ends it.
+        data: Its data lines, joined; None for a comment.
+    """
+
+    raw: bytes
+    data: bytes | None
+
+
+class EventTooLargeError(ValueError):
+    """An event does not end within `MAX_EVENT_BYTES`."""
+
+
+class SseSplitter:
+    """Cuts a byte stream into events, whatever the pieces it arrives in."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._searched = 0
+
+    def feed(self, piece: bytes) -> list[SseEvent]:
+        """Takes bytes and returns the events that they complete.
+
+        Raises:
+            EventTooLargeError: An event grows without end.
+        """
+        self._buffer += piece
+        events: list[SseEvent] = []
+        start = 0
+        while match := _END.search(self._buffer, max(start, self._searched)):
+            events.append(_event(bytes(self._buffer[start : match.end()])))
+            start = match.end()
+            self._searched = start
+        if start:
+            del self._buffer[:start]
+        # An end may lie across this piece and the next one.
+        self._searched = max(0, len(self._buffer) - 3)
+        if len(self._buffer) > MAX_EVENT_BYTES:
+            raise EventTooLargeError(f"an event is larger than {MAX_EVENT_BYTES} bytes")
+        return events
+
+    def rest(self) -> SseEvent | None:
+        """Returns what stands behind the last empty line, as an event, at the stream's end."""
+        rest = bytes(self._buffer)
+        self._buffer.clear()
+        return _event(rest) if rest.strip() else None
+
+
+def encode(data: bytes) -> SseEvent:
+    """Returns the event of one JSON text without line breaks."""
+    return SseEvent(raw=b"data: " + data + b"\n\n", data=data)
+
+
+def _event(raw: bytes) -> SseEvent:
+    lines: list[bytes] = []
+    for line in _LINE.split(raw):
+        if line.startswith(b"data:"):
+            value = line[5:]
+            lines.append(value[1:] if value.startswith(b" ") else value)
+    return SseEvent(raw=raw, data=b"\n".join(lines) if lines else None)

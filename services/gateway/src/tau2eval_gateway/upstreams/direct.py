@@ -1,0 +1,233 @@
+"""Upstreams that speak OpenAI's protocol at a known address: bytes go through unchanged."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import orjson
+
+from tau2eval_gateway.errors import GatewayError, UpstreamError, provider_error, timeout_error
+from tau2eval_gateway.redaction import Redactor
+from tau2eval_gateway.requests import body_for_model
+from tau2eval_gateway.routes import Environment, Route
+from tau2eval_gateway.sse import EventTooLargeError, SseEvent, SseSplitter
+from tau2eval_gateway.upstreams.base import UpstreamAnswer, UpstreamCall
+from tau2eval_gateway.usage import Usage
+
+_MAX_ERROR_BYTES = 64 * 1024
+_ERROR_BODY_SECONDS = 5.0
+_READ_BYTES = 64 * 1024
+
+
+class OpenAICompatibleUpstream:
+    """Calls over aiohttp. Must be made inside a running event loop.
+
+    Args:
+        environment: For os.environ/NAME values.
+        redactor: Learns the keys that are used.
+    """
+
+    def __init__(self, environment: Environment, redactor: Redactor) -> None:
+        self._environment = environment
+        self._redactor = redactor
+        # Proxies of the environment are for the outside world, not for our own machines.
+        self._inside = _session(trust_env=False)
+        self._outside = _session(trust_env=True)
+
+    async def complete(self, call: UpstreamCall) -> UpstreamAnswer:
+        """Asks for a whole answer; see `Upstream`."""
+        async with _faults(call):
+            response = await self._post(call)
+            try:
+                raw = await response.read()
+            finally:
+                # Drops the line unless the answer was read to its end.
+                response.close()
+        try:
+            body = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            raise _no_answer(call, "is not JSON") from None
+        if not isinstance(body, dict):
+            raise _no_answer(call, "is no JSON object")
+        if body.get("error") and not body.get("choices"):
+            raise provider_error(200, body, provider=call.route.provider)
+        if not isinstance(body.get("choices"), list):
+            raise _no_answer(call, "has no choices")
+        return UpstreamAnswer(raw=raw, body=body)
+
+    async def stream(self, call: UpstreamCall) -> _Stream:
+        """Opens a stream; see `Upstream`."""
+        async with _faults(call):
+            response = await self._post(call)
+            content_type = response.content_type
+            if content_type == "application/json":
+                payload = await _bounded_body(response)
+                response.close()
+                error = provider_error(200, payload, provider=call.route.provider)
+                if error.message and b'"error"' in payload:
+                    raise error
+                raise _no_answer(call, "is no event stream")
+        return _Stream(call, response)
+
+    def price(self, call: UpstreamCall, usage: Usage) -> float | None:
+        """Returns the cost by the prices of the model list, in dollars; None without them."""
+        prices = call.route.deployment.prices
+        return prices.cost(usage) if prices is not None else None
+
+    async def list_models(self, route: Route, seconds: float) -> list[str]:
+        """Returns the ids that the upstream lists; none when it cannot be asked in time."""
+        url = f"{self._environment.resolve(route.deployment.api_base)}/models"
+        with suppress(aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            async with asyncio.timeout(seconds), self._session(url).get(url) as response:
+                if response.status == 200:
+                    data = orjson.loads(await response.read()).get("data")
+                    return [item["id"] for item in data if isinstance(item.get("id"), str)]
+        return []
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        await self._inside.close()
+        await self._outside.close()
+
+    async def _post(self, call: UpstreamCall) -> aiohttp.ClientResponse:
+        deployment = call.route.deployment
+        url = f"{self._environment.resolve(deployment.api_base).rstrip('/')}/chat/completions"
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        for name, value in deployment.extra_headers.items():
+            headers[name] = self._environment.resolve(value)
+        key = self._environment.resolve(deployment.api_key)
+        if key:
+            self._redactor.add(key)
+            headers["Authorization"] = f"Bearer {key}"
+        headers.update(call.headers)
+        response = await self._session(url).post(
+            url,
+            data=body_for_model(call.request, call.route.upstream_model),
+            headers=headers,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(
+                # The core bounds the other phases.
+                total=None,
+                sock_connect=call.connect_seconds,
+            ),
+        )
+        if response.status == 200:
+            return response
+        payload = await _bounded_body(response)
+        response.close()
+        raise provider_error(
+            response.status if response.status >= 400 else 502,
+            payload,
+            provider=call.route.provider,
+            retry_after=response.headers.get("Retry-After"),
+        )
+
+    def _session(self, url: str) -> aiohttp.ClientSession:
+        host = urlsplit(url).hostname or ""
+        if host == "localhost":
+            return self._inside
+        try:
+            inside = ipaddress.ip_address(host).is_private
+        except ValueError:
+            return self._outside
+        return self._inside if inside else self._outside
+
+
+class _Stream:
+    """The events of one response."""
+
+    def __init__(self, call: UpstreamCall, response: aiohttp.ClientResponse) -> None:
+        self._call = call
+        self._response = response
+        self._splitter = SseSplitter()
+        self._ready: list[SseEvent] = []
+        self._ended = False
+
+    def __aiter__(self) -> _Stream:
+        return self
+
+    async def __anext__(self) -> SseEvent:
+        while not self._ready:
+            if self._ended:
+                raise StopAsyncIteration
+            async with _faults(self._call):
+                piece = await self._response.content.read(_READ_BYTES)
+            if piece:
+                try:
+                    self._ready = self._splitter.feed(piece)[::-1]
+                except EventTooLargeError:
+                    raise _no_answer(self._call, "holds an event that is too large") from None
+            else:
+                self._ended = True
+                if (rest := self._splitter.rest()) is not None:
+                    self._ready = [rest]
+        return self._ready.pop()
+
+    async def aclose(self) -> None:
+        if self._ended or self._response.content.at_eof():
+            self._response.release()
+        else:
+            # A response that is not read to its end keeps the upstream at work: drop the line.
+            self._response.close()
+
+
+def _session(trust_env: bool) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=10),
+        trust_env=trust_env,
+        auto_decompress=True,
+        read_bufsize=256 * 1024,
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )
+
+
+async def _bounded_body(response: aiohttp.ClientResponse) -> bytes:
+    pieces = bytearray()
+    with suppress(TimeoutError, aiohttp.ClientError):
+        async with asyncio.timeout(_ERROR_BODY_SECONDS):
+            while len(pieces) < _MAX_ERROR_BYTES:
+                piece = await response.content.read(_MAX_ERROR_BYTES - len(pieces))
+                if not piece:
+                    break
+                pieces += piece
+    return bytes(pieces)
+
+
+def _no_answer(call: UpstreamCall, what: str) -> GatewayError:
+    return UpstreamError(
+        f"the upstream's answer {what}",
+        error_code="upstream_invalid_response",
+        provider=call.route.provider,
+    )
+
+
+@asynccontextmanager
+async def _faults(call: UpstreamCall) -> AsyncIterator[None]:
+    """Turns what aiohttp raises into errors of the gateway."""
+    provider = call.route.provider
+    try:
+        yield
+    except aiohttp.ServerTimeoutError:
+        raise timeout_error("connect", call.connect_seconds, provider) from None
+    except aiohttp.ClientPayloadError as error:
+        raise _broken("broke off in the middle of its answer", error, provider) from None
+    except aiohttp.ClientConnectorError as error:
+        raise _broken("cannot be connected to", error, provider) from None
+    except (aiohttp.ClientError, ConnectionError) as error:
+        raise _broken("closed the connection", error, provider) from None
+
+
+def _broken(what: str, error: Exception, provider: str) -> UpstreamError:
+    # The error's own text can hold addresses and headers; its kind says enough.
+    detail: Any = type(error).__name__
+    return UpstreamError(
+        f"the upstream {what} ({detail})",
+        error_code="upstream_connection_error",
+        provider=provider,
+    )
