@@ -15,9 +15,9 @@ import pytest
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
+
 from tau2eval.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from tau2eval.voice.v1 import voice_pb2, voice_pb2_grpc
-
 from tau2eval_common.interceptors import ErrorInterceptor
 from tau2eval_voice.bot import VoiceBot
 from tau2eval_voice.bot_settings import BotSettings
@@ -57,7 +57,7 @@ class FakeGateway(gateway_pb2_grpc.ChatServiceServicer):
             return self.script[0]
         return self.script.pop(0) if self.script else Reply(text="")
 
-    async def StreamChatCompletion(self, request, context):  # noqa: N802
+    async def StreamChatCompletion(self, request, context):
         body = json.loads(request.body_json)
         self.bodies.append(body)
         self.contexts.append(request.context)
@@ -70,7 +70,9 @@ class FakeGateway(gateway_pb2_grpc.ChatServiceServicer):
             if reply.raw is not None:
                 yield gateway_pb2.StreamChatCompletionResponse(chunk_json=reply.raw)
             for chunk in self._chunks(reply):
-                yield gateway_pb2.StreamChatCompletionResponse(chunk_json=json.dumps(chunk).encode())
+                yield gateway_pb2.StreamChatCompletionResponse(
+                    chunk_json=json.dumps(chunk).encode()
+                )
             if reply.error:
                 await self._fail(context, reply.error)
         except asyncio.CancelledError:
@@ -217,6 +219,8 @@ class BotClient:
             self.error = error
         except asyncio.CancelledError:
             pass
+        # gRPC leaves the iterator of requests waiting otherwise.
+        self.half_close()
         self._changed.set()
 
     def send(self, **member: Any) -> None:

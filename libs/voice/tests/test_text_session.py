@@ -9,6 +9,7 @@ import sys
 
 import grpc
 import pytest
+
 from tau2eval.voice.v1 import voice_pb2
 
 PROVIDER = "tau2eval.gateway"
@@ -121,7 +122,9 @@ async def test_activity_is_balanced_for_every_stage(gateway, make_bot, reply):
         (("c", "add", "[1, 2]"), "validation_error"),
     ],
 )
-async def test_what_the_model_gets_wrong_goes_back_to_it(gateway, make_bot, reply, call, error_type):
+async def test_what_the_model_gets_wrong_goes_back_to_it(
+    gateway, make_bot, reply, call, error_type
+):
     gateway.script = [reply(calls=[call]), reply(text="I see.")]
     client = (await make_bot()).converse()
     client.text("Go.")

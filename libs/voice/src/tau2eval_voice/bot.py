@@ -120,6 +120,10 @@ class VoiceBot:
 
 
 def _load_voice_stack(settings: BotSettings) -> VoiceStack:
+    # Before the import: Pipecat greets in the log when it is imported.
+    from tau2eval_voice.pipecat_logs import route_pipecat_logs
+
+    route_pipecat_logs()
     from tau2eval_voice.voice_stack import local_voice_stack
 
     return local_voice_stack(settings.turns, settings.speech)

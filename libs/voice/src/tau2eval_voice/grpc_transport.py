@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from pipecat.audio.utils import create_stream_resampler
+import numpy as np
+import soxr
 from pipecat.frames.frames import (
     AggregatedTextFrame,
     Frame,
@@ -41,6 +42,13 @@ PIPELINE_RATE_HZ = 16_000
 
 LEAD_SECONDS = 0.04
 """How far output may run ahead of the input received."""
+
+CATCH_UP_SECONDS = 0.2
+"""How far speech may fall behind the input and still go on without a gap.
+
+When this process is held up for a moment, the chunks that became due go out at once and stay
+contiguous. Beyond this the words were not ready in time, and go on at the time received.
+"""
 
 CHUNK_10MS = 2
 """Length of an output chunk in units of 10 ms."""
@@ -79,7 +87,7 @@ class GrpcInputTransport(BaseInputTransport):
             )
         seconds = len(audio.pcm) / 2 / audio.sample_rate_hz
         if self._ready:
-            pcm = await self._at_pipeline_rate(audio.pcm, audio.sample_rate_hz)
+            pcm = self._at_pipeline_rate(audio.pcm, audio.sample_rate_hz)
             if pcm:
                 await self.push_audio_frame(
                     InputAudioRawFrame(audio=pcm, sample_rate=PIPELINE_RATE_HZ, num_channels=1)
@@ -87,15 +95,18 @@ class GrpcInputTransport(BaseInputTransport):
         # Time moves on after the audio is in, so that what waits for it finds the audio there.
         self._media_clock.advance(audio.media_time_seconds + seconds)
 
-    async def _at_pipeline_rate(self, pcm: bytes, rate_hz: int) -> bytes:
+    def _at_pipeline_rate(self, pcm: bytes, rate_hz: int) -> bytes:
         if rate_hz == PIPELINE_RATE_HZ:
             self._from_wire = None
             return pcm
         if self._from_wire is None or rate_hz != self._wire_rate_hz:
-            self._from_wire = create_stream_resampler(clear_after_secs=None)
+            # Good enough for recognition, and holds back less than better filters do.
+            self._from_wire = soxr.ResampleStream(
+                rate_hz, PIPELINE_RATE_HZ, 1, dtype="int16", quality="LQ"
+            )
             self._wire_rate_hz = rate_hz
-        resampled: bytes = await self._from_wire.resample(pcm, rate_hz, PIPELINE_RATE_HZ)
-        return resampled
+        resampled = self._from_wire.resample_chunk(np.frombuffer(pcm, dtype="<i2"))
+        return bytes(resampled.tobytes())
 
 
 class GrpcOutputTransport(BaseOutputTransport):
@@ -114,6 +125,7 @@ class GrpcOutputTransport(BaseOutputTransport):
         self._outbox = outbox
         self._playout = playout
         self._next_seconds = 0.0
+        self._first_chunk = True
         self._interruptions = 0
         self._incoming: Utterance | None = None
         self._muted = False
@@ -142,7 +154,9 @@ class GrpcOutputTransport(BaseOutputTransport):
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
         """Sends a chunk when its time has come; False when an interruption dropped it."""
         interruptions = self._interruptions
-        at_seconds = max(self._next_seconds, self._media_clock.now)
+        at_seconds = self._next_seconds
+        if self._first_chunk or self._media_clock.now - at_seconds > CATCH_UP_SECONDS:
+            at_seconds = max(at_seconds, self._media_clock.now)
         await self._media_clock.wait_until(at_seconds - LEAD_SECONDS - _EPSILON)
         if self._muted or interruptions != self._interruptions:
             return False
@@ -151,11 +165,13 @@ class GrpcOutputTransport(BaseOutputTransport):
         self._outbox.audio(frame.audio, frame.sample_rate, at_seconds)
         self._playout.played(seconds)
         self._next_seconds = at_seconds + seconds
+        self._first_chunk = False
         return True
 
     async def write_transport_frame(self, frame: Frame) -> None:
         """Takes the marks of utterances at their place between the audio."""
         if isinstance(frame, UtteranceStartFrame):
+            self._first_chunk = True
             self._playout.play(frame.utterance)
         elif isinstance(frame, UtteranceEndFrame):
             self._playout.finish(frame.utterance)

@@ -14,13 +14,19 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("pipecat")
 # Pipecat quotes the words of the conversation in brackets.
 _QUOTED = re.compile(r"\[.*\]", re.DOTALL)
-# The reference measured 0.8 s, and the recogniser declares its own latency for it.
-_EXPECTED = ("differs from the recommended default",)
+_EXPECTED = (
+    # The reference measured 0.8 s, and the recogniser declares its own latency for it.
+    "differs from the recommended default",
+    # Sessions report errors of their pipeline themselves, once.
+    "Something went wrong: ErrorFrame",
+)
 
 
 def route_pipecat_logs() -> None:
     """Sends loguru's warnings and errors to logging, without the words of conversations."""
     loguru_logger.remove()
+    # Says at "info" that it is about to do its work, for every segment.
+    logging.getLogger("faster_whisper").setLevel(logging.WARNING)
     loguru_logger.add(_forward, level="WARNING", filter=_wanted, format="{message}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import resources
 from typing import Any
 
+import numpy as np
 from pipecat.audio.vad.silero import SileroOnnxModel, SileroVADAnalyzer
 from pipecat.audio.vad.vad_analyzer import VADAnalyzer, VADParams, VADState
 
@@ -56,7 +57,8 @@ class SharedVadAnalyzer(SileroVADAnalyzer):
 
     def voice_confidence(self, buffer: bytes) -> float:
         """Returns the probability of speech in a window."""
-        confidence = float(super().voice_confidence(buffer))
+        # An array of one, or plain 0 after a fault.
+        confidence = float(np.asarray(super().voice_confidence(buffer)).item())
         if self._vad_state is VADState.QUIET:
             self._voiced_windows = 0
         if confidence >= self._params.confidence:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tau2eval.voice.v1 import voice_pb2
-from tau2eval_voice.pipecat_logs import route_pipecat_logs
 from tau2eval_voice.session import Conversation, TurnSettings
 from tau2eval_voice.speech.settings import SpeechSettings
 from tau2eval_voice.speech_provider import LocalSpeech, SpeechProvider
@@ -20,7 +19,6 @@ class VoiceStack:
     """
 
     def __init__(self, turns: TurnSettings, speech: SpeechProvider) -> None:
-        route_pipecat_logs()
         self._turns = turns
         self._speech = speech
         self._vad = VadModel()
