@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _REQUEST_ID = "x-request-id"
+_ID_KEY = web.RequestKey("request_id", str)
 _MAX_SEGMENT_SECONDS = 60.0
 """How long a client may leave a piece of a stream unread."""
 
@@ -135,7 +136,7 @@ async def _write(response: web.StreamResponse, data: bytes) -> None:
 @web.middleware
 async def _errors_middleware(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Gives every answer a request id, and every fault OpenAI's error body."""
-    request[_REQUEST_ID] = _request_id(request)
+    request[_ID_KEY] = _request_id(request)
     try:
         response = await handler(request)
     except GatewayError as error:
@@ -152,7 +153,7 @@ async def _errors_middleware(request: web.Request, handler: _Handler) -> web.Str
             GatewayError("unexpected fault of the gateway", error_code="internal_error")
         )
     if not response.prepared:
-        response.headers[_REQUEST_ID] = request[_REQUEST_ID]
+        response.headers[_REQUEST_ID] = request[_ID_KEY]
     return response
 
 
@@ -197,7 +198,7 @@ def _context(request: web.Request) -> CallContext:
     if trial and not re.fullmatch(r"\d{1,9}", trial):
         raise refused("x-tau2eval-trial is not a number", code="invalid_context", param="trial")
     return CallContext(
-        request_id=request[_REQUEST_ID],
+        request_id=request[_ID_KEY],
         run_id=headers.get("x-tau2eval-run", ""),
         scenario=headers.get("x-tau2eval-scenario", ""),
         trial=int(trial or 0),

@@ -13,6 +13,7 @@ import orjson
 from tau2eval_gateway.errors import (
     GatewayError,
     ModelNotFound,
+    NotConfigured,
     UpstreamError,
     UpstreamTimeout,
     provider_error,
@@ -274,6 +275,13 @@ def _map(litellm: Any, error: Exception, call: UpstreamCall) -> GatewayError:
             "no such model here, and LiteLLM knows no provider for this id",
             error_code="model_not_found",
             param="model",
+        )
+    if "Missing credentials" in message or "api_key client option must be set" in message:
+        return NotConfigured(
+            f"no key for the provider {provider}: set it in the gateway's environment under "
+            f"LiteLLM's name ({provider.upper()}_API_KEY for most) or in the model list",
+            error_code="provider_key_missing",
+            provider=provider,
         )
     if isinstance(error, litellm.Timeout):
         return UpstreamTimeout(
