@@ -73,5 +73,6 @@ def _first_person(sentence: str) -> str:
         sentence = re.sub(rf"\b{short}\b", city, sentence, flags=re.I)
     sentence = re.sub(r"\b[A-Z]{3}\b", lambda match: place(match.group()), sentence)
     sentence = re.sub(r"(\b[A-Z]\w+ [A-Z]\w+) \(\1\)", r"\1", sentence)
+    sentence = re.sub(r" \(([^)]*)\)", r", \1,", sentence).replace(",.", ".")
     sentence = sentence[0].upper() + sentence[1:]
     return sentence if sentence[-1] in ".!?" else sentence + "."

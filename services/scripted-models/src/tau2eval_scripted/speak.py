@@ -77,3 +77,8 @@ def dollars(amount: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Returns "1 bag", "3 bags"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def with_article(noun: str) -> str:
+    """Returns "an economy", "a business"."""
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"

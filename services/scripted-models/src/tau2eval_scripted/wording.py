@@ -12,7 +12,7 @@ from typing import Any
 
 from .catalog import Plan, Step
 from .conversation import Called, Conversation
-from .speak import cabin, counted, day, dollars, place, series
+from .speak import cabin, counted, day, dollars, place, series, with_article
 
 GREETING = "Hello, thank you for calling the airline. How can I help you today?"
 WAIT = "One moment, please."
@@ -31,7 +31,7 @@ Records = Mapping[str, Mapping[str, Any]]
 def offer(plan: Plan, conversation: Conversation) -> str:
     """Returns what will be done, and asks for a yes."""
     done = series(_phrases(plan.after, _reservations(conversation), past=False))
-    return f"Here is what I will do: I will {done}. Shall I go ahead?"
+    return f"I will {done}. Shall I go ahead?"
 
 
 def outcome(plan: Plan, conversation: Conversation) -> str:
@@ -86,73 +86,81 @@ def _reservations(conversation: Conversation) -> Records:
 
 def _phrases(steps: Sequence[Step], known: Records, *, past: bool) -> list[str]:
     """Verb phrases of the writes; those that differ only in the reservation become one."""
-    groups: dict[tuple[str, str, str], list[str]] = {}
-    for name, arguments in steps:
-        verb, tail = _phrase(name, arguments, known, past)
-        if not verb:
+    known = dict(known)
+    groups: dict[tuple[str, str], list[str]] = {}
+    bookings = [arguments for name, arguments in steps if name == "book_reservation"]
+    for name, args in steps:
+        if name == "book_reservation":
+            groups.setdefault(("booked" if past else "book", _bookings(bookings, past)), [])
             continue
-        reservation = str(arguments.get("reservation_id", ""))
-        ids = groups.setdefault((verb, tail, "reservation" if reservation else ""), [])
-        if reservation and reservation not in ids:
-            ids.append(reservation)
+        phrase = _phrase(name, args, known, past)
+        if phrase:
+            ids = groups.setdefault(phrase, [])
+            ids += [rid] if (rid := str(args["reservation_id"])) not in ids else []
+        if name == "update_reservation_flights":
+            known[str(args["reservation_id"])] = args
     return [
-        " ".join(part for part in (verb, _named(noun, ids), tail) if part)
-        for (verb, tail, noun), ids in groups.items()
+        " ".join(part for part in (verb, _named(ids), tail) if part)
+        for (verb, tail), ids in groups.items()
     ]
 
 
-def _named(noun: str, ids: Sequence[str]) -> str:
-    return f"{noun}{'s' if len(ids) > 1 else ''} {series(ids)}" if noun else ""
+def _named(ids: Sequence[str]) -> str:
+    return f"reservation{'s' if len(ids) > 1 else ''} {series(ids)}" if ids else ""
 
 
-def _phrase(name: str, args: Mapping[str, Any], known: Records, past: bool) -> tuple[str, str]:
-    """What stands before and after the reservation's id."""
+def _phrase(
+    name: str, args: Mapping[str, Any], known: Records, past: bool
+) -> tuple[str, str] | None:
+    """What stands before and after the reservation's id; None for what is no write."""
+    change = "changed" if past else "change"
     if name == "cancel_reservation":
         return ("cancelled" if past else "cancel"), ""
     if name == "update_reservation_flights":
         before = known.get(str(args["reservation_id"]), {})
-        same = _legs(before.get("flights", ())) == _legs(args["flights"])
-        change = ["to " + cabin(args["cabin"])] if before.get("cabin") != args["cabin"] else []
-        if not same:
-            change.append(_on_flights(args["flights"]))
-        return ("changed" if past else "change"), " ".join(change)
+        parts = []
+        if before.get("cabin") != args["cabin"]:
+            parts.append(f"to {cabin(args['cabin'])} class")
+        if _legs(before.get("flights", ())) != _legs(args["flights"]):
+            parts.append(("with " if parts else "to ") + _flights(args["flights"]))
+        return change, " ".join(parts)
     if name == "update_reservation_baggages":
-        bags = counted(args["total_baggages"], "checked bag")
-        return "set", f"to {bags}"
+        return "set", f"to {counted(args['total_baggages'], 'checked bag')}"
     if name == "update_reservation_passengers":
-        people = series([_person(person) for person in args["passengers"]])
-        return ("changed" if past else "change") + " the passengers of", f"to {people}"
-    if name == "book_reservation":
-        return ("booked" if past else "book"), _booking(args)
-    if name == "send_certificate":
-        return ("sent" if past else "send"), f"you a certificate of {dollars(args['amount'])}"
-    return "", ""
+        return f"{change} the passengers of", f"to {_people(args['passengers'])}"
+    return None
 
 
-def _booking(args: Mapping[str, Any]) -> str:
-    kind = "round trip" if args["flight_type"] == "round_trip" else "one-way trip"
-    people = series([_person(person) for person in args["passengers"]])
-    total = sum(payment["amount"] for payment in args["payment_methods"])
+def _bookings(bookings: Sequence[Mapping[str, Any]], past: bool) -> str:
+    """All bookings of a plan: they are for one trip, though it may be booked for each person."""
+    first = bookings[0]
+    route = f"from {place(first['origin'])} to {place(first['destination'])}"
+    if past:
+        return f"your trip {route}"
+    kind = "round trip" if first["flight_type"] == "round_trip" else "one-way trip"
+    people = _people([person for args in bookings for person in args["passengers"]])
+    total = sum(payment["amount"] for args in bookings for payment in args["payment_methods"])
+    apart = ", each in a booking of their own" if len(bookings) > 1 else ""
     return (
-        f"a {cabin(args['cabin'])} {kind} from {place(args['origin'])} to "
-        f"{place(args['destination'])} {_on_flights(args['flights'])} for {people}, "
-        f"{dollars(total)} in total"
+        f"{with_article(cabin(first['cabin']))} {kind} {route} with {_flights(first['flights'])} "
+        f"for {people}{apart}, {dollars(total)} in total"
     )
 
 
-def _on_flights(flights: Sequence[Mapping[str, Any]]) -> str:
+def _flights(flights: Sequence[Mapping[str, Any]]) -> str:
     by_day: dict[str, list[str]] = {}
     for flight in flights:
         by_day.setdefault(flight["date"], []).append(flight["flight_number"])
-    return series([f"on {day(date)} with {series(numbers)}" for date, numbers in by_day.items()])
+    noun = "flights" if len(flights) > 1 else "flight"
+    return f"{noun} " + series([f"{series(each)} on {day(on)}" for on, each in by_day.items()])
 
 
 def _legs(flights: Sequence[Mapping[str, Any]]) -> list[tuple[Any, Any]]:
     return [(flight.get("flight_number"), flight.get("date")) for flight in flights]
 
 
-def _person(person: Mapping[str, Any]) -> str:
-    return f"{person['first_name']} {person['last_name']}"
+def _people(passengers: Sequence[Mapping[str, Any]]) -> str:
+    return series([f"{person['first_name']} {person['last_name']}" for person in passengers])
 
 
 def _charge(conversation: Conversation) -> str:
