@@ -13,8 +13,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tau2eval.bridge.v1 import bridge_pb2, bridge_pb2_grpc
 
-THREE = ("tau2_airline__1", "tau2_airline__11", "tau2_airline__14")
+# Calls of a few seconds each, so that there is a middle to act in.
+THREE = ("tau2_airline__1", "tau2_airline__11", "tau2_airline__0")
 SLOW = ("--modality", "text", "--agent-model", "scripted/slow")
+PACE = {"TAU2EVAL_SCRIPTED_SLOW_SECONDS": "0.8"}
 
 
 @pytest.mark.parametrize(
@@ -23,7 +25,7 @@ SLOW = ("--modality", "text", "--agent-model", "scripted/slow")
 def test_a_bot_killed_in_mid_call_costs_that_scenario_alone(
     start_run, find_pid, service: str, kind: str
 ) -> None:
-    run = start_run(*SLOW, "--scenarios", *THREE, TAU2EVAL_SCRIPTED_SLOW_SECONDS="2")
+    run = start_run(*SLOW, "--scenarios", *THREE, **PACE)
     run.stderr.wait_for(THREE[0], "agent:")
     os.kill(find_pid(run.process.pid, service), signal.SIGKILL)
     done = run.finish()
@@ -37,7 +39,7 @@ def test_a_bot_killed_in_mid_call_costs_that_scenario_alone(
 
 
 def test_a_bridge_killed_in_mid_call_costs_that_scenario_alone(start_run, find_pid) -> None:
-    run = start_run(*SLOW, "--scenarios", *THREE, TAU2EVAL_SCRIPTED_SLOW_SECONDS="2")
+    run = start_run(*SLOW, "--scenarios", *THREE, **PACE)
     run.stderr.wait_for(THREE[0], "agent:")
     os.kill(find_pid(run.process.pid, "bridge"), signal.SIGKILL)
     done = run.finish()
@@ -49,7 +51,7 @@ def test_a_bridge_killed_in_mid_call_costs_that_scenario_alone(start_run, find_p
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_keeps_what_is_done_and_leaves_no_process(start_run, number) -> None:
-    run = start_run(*SLOW, "--scenarios", *THREE, TAU2EVAL_SCRIPTED_SLOW_SECONDS="2")
+    run = start_run(*SLOW, "--scenarios", *THREE, **PACE)
     run.stderr.wait_for(THREE[1], "agent:")
     children = psutil.Process(run.process.pid).children()
     assert len(children) == 6
@@ -77,7 +79,7 @@ def test_no_service_outlives_a_killed_run(start_run) -> None:
 
 
 def test_sigterm_lets_the_call_end_and_takes_no_other(start_run, find_pid, tmp_path: Path) -> None:
-    run = start_run(*SLOW, "--scenarios", THREE[0], TAU2EVAL_SCRIPTED_SLOW_SECONDS="3")
+    run = start_run(*SLOW, "--scenarios", THREE[0], **PACE)
     run.stderr.wait_for(THREE[0], "agent:")
     pid = find_pid(run.process.pid, "bridge")
     address = _grpc_address(pid)
@@ -102,4 +104,5 @@ def _grpc_address(pid: int) -> str:
         for found in psutil.Process(pid).net_connections("tcp")
         if found.status == psutil.CONN_LISTEN
     )
-    return f"{connection.laddr.ip}:{connection.laddr.port}"
+    # gRPC shows 127.0.0.1 as ::ffff:127.0.0.1.
+    return f"127.0.0.1:{connection.laddr.port}"
