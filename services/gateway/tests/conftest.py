@@ -34,12 +34,14 @@ class Upstream:
     bodies: list[bytes] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     replies: dict[str, Reply] = field(default_factory=dict)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
         self.bodies.append(raw)
         self.headers.append({k.lower(): v for k, v in request.headers.items()})
+        self.arrived.set()
         body = json.loads(raw)
         try:
             return await self.replies[body["model"]](request, body)
@@ -148,6 +150,13 @@ class Gateway:
     async def rows(self) -> list[Any]:
         assert self.service._ledger is not None
         return list(await self.service._ledger.rows())
+
+    async def first_row(self) -> Any:
+        """Waits for the row of a call that ends without an answer."""
+        async with asyncio.timeout(10):
+            while not (rows := await self.rows()):
+                await asyncio.sleep(0.01)
+        return rows[0]
 
 
 def ask(model: str, **more: Any) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from tau2eval_common.errors import Unavailable
@@ -26,6 +27,10 @@ BATCH_ROWS = 500
 FLUSH_SECONDS = 10.0
 _RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
 SPILL_NAME = "spend-not-yet-written.jsonl"
+REFUSED_NAME = "spend-refused.jsonl"
+"""Rows that the database will not take; for a person to look at."""
+_PASSING = (OperationalError, InterfaceError, PoolTimeout, OSError)
+"""Faults of the connection, which the same row may survive later."""
 _DAILY = ("day", "key_id", "model", "role", "run_id", "arm")
 _RUN = ("scenario", "role", "model")
 
@@ -56,6 +61,7 @@ class Ledger:
         except OSError as error:
             raise LedgerError(f"{data_dir} cannot be made: {error.strerror}") from error
         self._spill = data_dir / SPILL_NAME
+        self._refused = data_dir / REFUSED_NAME
         url = _normal_url(database_url or f"sqlite:///{data_dir.resolve() / 'gateway.sqlite3'}")
         self._engine = _engine(url)
         self._queue: asyncio.Queue[Values] = asyncio.Queue(QUEUE_ROWS)
@@ -172,7 +178,7 @@ class Ledger:
             try:
                 async with self._engine.begin() as connection:
                     await _insert(connection, batch)
-            except (SQLAlchemyError, OSError) as error:
+            except _PASSING as error:
                 wait = _RETRY_SECONDS[min(attempt, len(_RETRY_SECONDS) - 1)]
                 attempt += 1
                 self.failing = True
@@ -183,20 +189,22 @@ class Ledger:
                     wait,
                 )
                 await asyncio.sleep(wait)
+            except Exception as error:
+                # Trying again would not help, and would hold up every later row.
+                logger.error(
+                    "the database refuses %d ledger rows (%s); they are in %s",
+                    len(batch),
+                    type(error).__name__,
+                    self._refused,
+                )
+                self._keep(batch, self._refused)
+                return
             else:
                 self.failing = False
                 return
 
-    def _keep(self, rows: Sequence[Values]) -> None:
-        lines = "".join(json.dumps({**row, "time": row["time"].isoformat()}) + "\n" for row in rows)
-        try:
-            with self._spill.open("a", encoding="utf-8") as file:
-                file.write(lines)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            # The last resort: the log. Rows hold no key and no prompt text.
-            logger.error("%s cannot be written (%s); ledger rows: %s", self._spill, error, lines)
+    def _keep(self, rows: Sequence[Values], path: Path | None = None) -> None:
+        _append(path or self._spill, [{**row, "time": row["time"].isoformat()} for row in rows])
 
     async def _recover(self) -> None:
         if not self._spill.exists():
@@ -207,25 +215,47 @@ class Ledger:
                 row = json.loads(line)
                 row["time"] = datetime.fromisoformat(row["time"])
             except (ValueError, KeyError, TypeError):
-                logger.error("%s holds a line that is no ledger row; it is left out", self._spill)
+                logger.error("%s holds a line that is no row; see %s", self._spill, self._refused)
+                _append(self._refused, [line])
                 continue
             rows.append(row)
-        async with self._engine.begin() as connection:
-            for at in range(0, len(rows), BATCH_ROWS):
-                await _insert(connection, rows[at : at + BATCH_ROWS])
+        for at in range(0, len(rows), BATCH_ROWS):
+            batch = rows[at : at + BATCH_ROWS]
+            try:
+                async with self._engine.begin() as connection:
+                    await _insert(connection, batch)
+            except _PASSING:
+                raise
+            except Exception as error:
+                logger.error("the database refuses kept rows (%s)", type(error).__name__)
+                self._keep(batch, self._refused)
         self._spill.unlink()
-        logger.info("%d ledger rows of an earlier process were written", len(rows))
+        logger.info("%d ledger rows of an earlier process were taken up", len(rows))
+
+
+def _append(path: Path, lines: Sequence[object]) -> None:
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        # The last resort: the log. Rows hold no key and no prompt text.
+        logger.error("%s cannot be written (%s); ledger rows: %s", path, error, text)
 
 
 async def _insert(connection: AsyncConnection, rows: Sequence[Values]) -> None:
     """Inserts the rows that are not there yet."""
-    ids = [row["call_id"] for row in rows]
+    by_id = {row["call_id"]: row for row in rows}
     known = set(
         (
-            await connection.execute(sa.select(CALLS.c.call_id).where(CALLS.c.call_id.in_(ids)))
+            await connection.execute(
+                sa.select(CALLS.c.call_id).where(CALLS.c.call_id.in_(list(by_id)))
+            )
         ).scalars()
     )
-    fresh = [row for row in rows if row["call_id"] not in known]
+    fresh = [row for call_id, row in by_id.items() if call_id not in known]
     if fresh:
         await connection.execute(sa.insert(CALLS), fresh)
 

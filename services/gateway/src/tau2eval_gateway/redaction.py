@@ -10,7 +10,8 @@ _KEY_SHAPES = (
     re.compile(r"\bBearer\s+[^\s\"',]+", re.IGNORECASE),
     re.compile(r"\b(?:sk|pk|rk|gsk|xai|hf|AIza)[-_][A-Za-z0-9_\-*.]{3,}"),
     re.compile(r"\bAIza[A-Za-z0-9_\-]{10,}"),
-    re.compile(r"(?<=api[_-]key)(\s*(?:provided)?\s*[:=]\s*)[^\s\"',]+", re.IGNORECASE),
+    re.compile(r"(?<=\bkey provided: )[^\s\"',]+", re.IGNORECASE),
+    re.compile(r"(?<=\bapi[ _-]key[:=])\s*[^\s\"',]+", re.IGNORECASE),
 )
 _SECRET_NAME = re.compile(r"(KEY|KEYS|TOKEN|SECRET|PASSWORD|CREDENTIALS)$")
 _HIDDEN = "[redacted]"

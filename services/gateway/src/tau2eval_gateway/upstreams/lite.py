@@ -10,18 +10,11 @@ from typing import Any
 
 import orjson
 
-from tau2eval_gateway.errors import (
-    GatewayError,
-    ModelNotFound,
-    NotConfigured,
-    UpstreamError,
-    UpstreamTimeout,
-    provider_error,
-)
 from tau2eval_gateway.redaction import Redactor
 from tau2eval_gateway.routes import Environment
 from tau2eval_gateway.sse import DONE, SseEvent, encode
 from tau2eval_gateway.upstreams.base import UpstreamAnswer, UpstreamCall
+from tau2eval_gateway.upstreams.lite_errors import map_error, truncated
 from tau2eval_gateway.usage import Usage
 
 logger = logging.getLogger(__name__)
@@ -70,7 +63,7 @@ class LiteLLMUpstream:
         try:
             response = await litellm.acompletion(**self._arguments(litellm, call, stream=False))
         except Exception as error:
-            raise _map(litellm, error, call) from None
+            raise map_error(litellm, error, call) from None
         body = _tidy(response.model_dump(mode="json"))
         return UpstreamAnswer(raw=orjson.dumps(body), body=body)
 
@@ -80,7 +73,7 @@ class LiteLLMUpstream:
         try:
             stream = await litellm.acompletion(**self._arguments(litellm, call, stream=True))
         except Exception as error:
-            raise _map(litellm, error, call) from None
+            raise map_error(litellm, error, call) from None
         return _Stream(litellm, call, stream)
 
     def price(self, call: UpstreamCall, usage: Usage) -> float | None:
@@ -212,7 +205,7 @@ class _Stream:
                 raise truncated(self._call.route.provider) from None
             return encode(DONE)
         except Exception as error:
-            raise _map(self._litellm, error, self._call) from None
+            raise map_error(self._litellm, error, self._call) from None
         return encode(orjson.dumps(_tidy(chunk.model_dump(mode="json"))))
 
     async def aclose(self) -> None:
@@ -224,15 +217,6 @@ class _Stream:
                 await close()
         except Exception as error:
             logger.debug("a LiteLLM stream was not closed: %s", type(error).__name__)
-
-
-def truncated(provider: str) -> UpstreamError:
-    """Returns the error of a stream that ended before its end."""
-    return UpstreamError(
-        "the upstream's stream broke off before its end",
-        error_code="upstream_truncated",
-        provider=provider,
-    )
 
 
 def _import() -> Any:
@@ -260,64 +244,3 @@ def _tidy(value: Any) -> Any:
     if isinstance(value, list):
         return [_tidy(item) for item in value]
     return value
-
-
-def _map(litellm: Any, error: Exception, call: UpstreamCall) -> GatewayError:
-    """Maps what LiteLLM raises; the core redacts the message."""
-    if isinstance(error, GatewayError):
-        return error
-    provider = str(getattr(error, "llm_provider", "") or call.route.provider)
-    message = str(getattr(error, "message", "") or type(error).__name__)
-    while message.startswith("litellm."):
-        message = message.partition(":")[2].strip() or type(error).__name__
-    if "LLM Provider NOT provided" in message:
-        return ModelNotFound(
-            "no such model here, and LiteLLM knows no provider for this id",
-            error_code="model_not_found",
-            param="model",
-        )
-    if "Missing credentials" in message or "api_key client option must be set" in message:
-        return NotConfigured(
-            f"no key for the provider {provider}: set it in the gateway's environment under "
-            f"LiteLLM's name ({provider.upper()}_API_KEY for most) or in the model list",
-            error_code="provider_key_missing",
-            provider=provider,
-        )
-    if isinstance(error, litellm.Timeout):
-        return UpstreamTimeout(
-            "the upstream was too slow", error_code="upstream_timeout", provider=provider
-        )
-    if isinstance(error, litellm.APIConnectionError):
-        return UpstreamError(
-            f"the upstream cannot be reached or broke off ({_cause(error)})",
-            error_code="upstream_connection_error",
-            provider=provider,
-        )
-    status = getattr(error, "status_code", None)
-    details = getattr(error, "body", None)
-    details = dict(details) if isinstance(details, dict) else {}
-    if isinstance(details.get("error"), dict):
-        details = dict(details["error"])
-    if isinstance(error, litellm.ContextWindowExceededError):
-        details["code"] = "context_length_exceeded"
-    payload = {
-        "message": message,
-        "type": details.get("type"),
-        "code": details.get("code"),
-        "param": details.get("param") or getattr(error, "param", None),
-    }
-    headers = getattr(getattr(error, "response", None), "headers", None)
-    retry_after = headers.get("retry-after") if headers is not None else None
-    if not isinstance(status, int) or status < 400:
-        logger.warning("LiteLLM failed with %s", type(error).__name__)
-        return UpstreamError(
-            f"LiteLLM failed with {type(error).__name__}",
-            error_code="upstream_error",
-            provider=provider,
-        )
-    return provider_error(status, {"error": payload}, provider=provider, retry_after=retry_after)
-
-
-def _cause(error: BaseException) -> str:
-    cause = error.__cause__ or error.__context__
-    return type(cause or error).__name__
