@@ -116,24 +116,17 @@ class FakeSession:
         async with self._tick:
             await self._tick.wait_for(lambda: self.ticks > seen)
 
-    async def say(self, samples: np.ndarray, rate: int | list[int], text: str = "words") -> None:
-        """Speaks samples made for the first rate, in chunks of 20 ms locked to the input."""
+    async def say(self, samples: np.ndarray, rate: int, text: str = "words") -> None:
+        """Speaks in chunks of 20 ms locked to the input."""
         self._utterances += 1
         name = f"{self.role}-{self._utterances}"
-        rates = [rate] if isinstance(rate, int) else rate
         self.send(event(speech_started=voice_pb2.SpeechStarted(utterance_id=name)))
-        at = self.media_time + 0.02
-        seconds = len(samples) / rates[0]
-        chunks = round(seconds / 0.02)
-        for number in range(chunks):
+        at = self.media_time + 0.04  # A lead of one frame beyond the answer's own.
+        step = rate // 50
+        for number in range(len(samples) // step):
             await self.next_tick()
-            chosen = rates[number % len(rates)]
-            start = round(number * 0.02 * rates[0])
-            chunk = samples[start : start + rates[0] // 50]
-            if chosen != rates[0]:
-                points = np.arange(chosen // 50) * rates[0] / chosen
-                chunk = np.interp(points, np.arange(len(chunk)), chunk)
-            self.send(audio(chunk, chosen, at + number * 0.02))
+            chunk = samples[number * step : (number + 1) * step]
+            self.send(audio(chunk, rate, at + number * 0.02))
         await self.next_tick()
         said = voice_pb2.UtteranceSaid(utterance_id=name, text=text, spoken_form=text)
         self.send(event(utterance_said=said))
@@ -286,7 +279,8 @@ class FakeBot(voice_pb2_grpc.VoiceBotServiceServicer):
                 if response is None:
                     break
                 yield response
-            await acting
+            if acting.done():
+                await acting
         finally:
             reading.cancel()
             acting.cancel()
