@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 import psutil
+
 from tau2eval.voice.v1 import voice_pb2, voice_pb2_grpc
 
 FRAME = bytes(640)

@@ -51,7 +51,7 @@ async def test_no_setup_in_time(make_bot):
         ({"model": voice_pb2.ModelConfig()}, "model"),
         ({"model": voice_pb2.ModelConfig(model="m", parameters_json="[1]")}, "parameters_json"),
         ({"model": voice_pb2.ModelConfig(model="m", parameters_json="{")}, "parameters_json"),
-        ({"model": voice_pb2.ModelConfig(model="m", parameters_json='{"messages": []}')}, "messages"),
+        ({"model": voice_pb2.ModelConfig(model="m", parameters_json='{"n": 2}')}, "sets n"),
         ({"model": voice_pb2.ModelConfig(model="m", timeout_seconds=-1)}, "timeout_seconds"),
         ({"trial": -1}, "trial"),
     ],
@@ -74,7 +74,7 @@ async def test_capacity(make_bot):
     error = await failure(third)
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     await first.finish()
-    await released(bot, 1)
+    await bot.released(1)
     await bot.converse().ready()
 
 
@@ -87,7 +87,7 @@ async def test_a_session_id_is_used_once_at_a_time(make_bot, setup_message):
     error = await failure(second)
     assert error_info(error).reason == "SESSION_ID_IN_USE"
     await first.finish()
-    await released(bot, 0)
+    await bot.released(0)
     third = bot.connect()
     third.send(setup=setup_message("same"))
     await third.ready()
@@ -109,14 +109,14 @@ async def test_a_stream_closed_without_finish(make_bot):
     await client.ready()
     client.half_close()
     assert error_info(await failure(client)).reason == "NO_FINISH"
-    await released(bot, 0)
+    await bot.released(0)
 
 
 async def test_a_silent_stream_is_given_up(make_bot):
     bot = await make_bot(idle_timeout_seconds=0.2)
     client = bot.converse()
     assert (await failure(client)).code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    await released(bot, 0)
+    await bot.released(0)
 
 
 async def test_a_fault_is_told_and_ends_the_stream(make_bot):
@@ -130,7 +130,7 @@ async def test_a_fault_is_told_and_ends_the_stream(make_bot):
     assert "TypeError" in error.details()
     told = client.events("error")[0]
     assert (told.kind, told.fatal) == (voice_pb2.ERROR_KIND_INTERNAL, True)
-    await released(bot, 0)
+    await bot.released(0)
 
 
 async def test_a_client_that_goes_away_leaves_nothing(gateway, make_bot, reply):
@@ -139,7 +139,7 @@ async def test_a_client_that_goes_away_leaves_nothing(gateway, make_bot, reply):
     warm = bot.converse()
     await warm.ready()
     await warm.finish()
-    await released(bot, 0)
+    await bot.released(0)
     before, threads = tasks(), threading.active_count()
     for index in range(20):
         client = bot.converse()
@@ -150,7 +150,7 @@ async def test_a_client_that_goes_away_leaves_nothing(gateway, make_bot, reply):
             await client.finish()
         else:
             await client.cancel()
-    await released(bot, 0)
+    await bot.released(0)
     async with asyncio.timeout(10):
         while tasks() > before:
             gc.collect()
@@ -160,9 +160,3 @@ async def test_a_client_that_goes_away_leaves_nothing(gateway, make_bot, reply):
 
 def tasks() -> int:
     return len(asyncio.all_tasks())
-
-
-async def released(bot, count: int) -> None:
-    async with asyncio.timeout(10):
-        while bot.service.servicer.active_sessions > count:
-            await asyncio.sleep(0.02)

@@ -110,7 +110,7 @@ async def test_activity_is_balanced_for_every_stage(gateway, make_bot, reply):
     stages = [(event.stage, event.state) for event in client.events("activity")]
     start, stop = voice_pb2.ACTIVITY_STATE_STARTED, voice_pb2.ACTIVITY_STATE_STOPPED
     assert stages == [
-        ("llm", start), ("llm", stop), ("tool", start), ("tool", stop), ("llm", start), ("llm", stop),
+        (stage, state) for stage in ("llm", "tool", "llm") for state in (start, stop)
     ]  # fmt: skip
 
 
@@ -350,15 +350,10 @@ async def test_finish_does_not_wait_for_ever(gateway, make_bot, reply):
     bot = await make_bot()
     client = bot.converse()
     client.text("Go.")
-    await bot_slow(bot)
+    await client.wait_for(lambda: client.events("tool_call"))
+    await bot.tools[0].slow_started.wait()
     summary = await client.finish()
     assert summary.db_hash == "hash-0"
-
-
-async def bot_slow(bot):
-    while not bot.tools:
-        await asyncio.sleep(0.01)
-    await bot.tools[0].slow_started.wait()
 
 
 async def test_finish_in_the_middle_of_a_model_call(gateway, make_bot, reply):
@@ -394,7 +389,8 @@ async def test_sessions_are_isolated(gateway, make_bot, reply):
 def test_text_needs_no_speech_and_no_pipecat():
     code = (
         "import sys, tau2eval_voice.servicer, tau2eval_voice.bot, tau2eval_voice.text_session\n"
-        "loaded = {'pipecat', 'onnxruntime', 'faster_whisper', 'hibari', 'openai'} & set(sys.modules)\n"
+        "heavy = {'pipecat', 'onnxruntime', 'faster_whisper', 'hibari', 'openai'}\n"
+        "loaded = heavy & set(sys.modules)\n"
         "assert not loaded, loaded\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -183,18 +183,12 @@ async def test_voice_sessions_leave_no_tasks_and_threads(gateway, make_bot, repl
             await client.cancel()
 
     await one(1)
-    await idle(bot)
+    await bot.released()
     tasks, threads = len(asyncio.all_tasks()), threading.active_count()
     await asyncio.gather(*(one(index) for index in range(20)))
-    await idle(bot)
+    await bot.released()
     async with asyncio.timeout(15):
         while len(asyncio.all_tasks()) > tasks:
             gc.collect()
             await asyncio.sleep(0.05)
     assert threading.active_count() <= threads + 2
-
-
-async def idle(bot) -> None:
-    async with asyncio.timeout(15):
-        while bot.service.servicer.active_sessions:
-            await asyncio.sleep(0.02)

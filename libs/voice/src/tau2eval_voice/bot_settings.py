@@ -64,19 +64,19 @@ def usage(settings: type[BotSettings], module: str) -> str:
     return "\n".join(lines)
 
 
-def _describe(model: type[BaseModel], prefix: str) -> list[str]:
+def _describe(model: type[BaseModel], prefix: str, values: BaseModel | None = None) -> list[str]:
+    """Describes the members of a model; `values` holds defaults that replace its own."""
     meanings: dict[str, str] = {}
     for cls in reversed(model.__mro__):
         meanings.update(_attributes(cls))
     lines: list[str] = []
     for name, field in model.model_fields.items():
-        default = field.default
+        default = field.default if values is None else getattr(values, name)
         if isinstance(default, BaseModel):
-            lines += _describe(type(default), f"{prefix}{name.upper()}__")
+            lines += _describe(type(default), f"{prefix}{name.upper()}__", default)
             continue
-        lines.append(
-            f"  {prefix}{name.upper()}  (default: {'unset' if default is None else default})"
-        )
+        shown = "unset" if default is None else default
+        lines.append(f"  {prefix}{name.upper()}  (default: {shown})")
         lines.append(f"      {meanings.get(name, '')}")
     return lines
 
