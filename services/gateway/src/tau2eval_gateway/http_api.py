@@ -33,6 +33,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _REQUEST_ID = "x-request-id"
 _ID_KEY = web.RequestKey("request_id", str)
+_MAX_BODY_SECONDS = 60.0
 _MAX_SEGMENT_SECONDS = 60.0
 """How long a client may leave a piece of a stream unread."""
 
@@ -80,9 +81,16 @@ class HttpApi:
         key_id = self._keys.authenticate(request.headers.get("Authorization"))
         context = _context(request)
         try:
-            raw = await request.read()
+            async with asyncio.timeout(_MAX_BODY_SECONDS):
+                raw = await request.read()
         except web.HTTPRequestEntityTooLarge:
             raise too_large(self._max_body_bytes) from None
+        except TimeoutError:
+            raise refused(
+                f"the request body did not arrive within {_MAX_BODY_SECONDS:g} s",
+                code="request_timeout",
+                status=408,
+            ) from None
         chat = parse_chat_request(raw, self._max_body_bytes)
         if chat.stream:
             return await self._stream(request, chat, context, key_id)
@@ -120,6 +128,11 @@ async def _relay(stream: ChatStream, response: web.StreamResponse) -> None:
     except GatewayError as error:
         # No [DONE]: the client must not take what it has for a whole answer.
         await _write(response, b"data: " + error.body_json() + b"\n\n")
+    except ConnectionError:
+        raise
+    except Exception as error:
+        logger.error("unexpected %s in a stream", type(error).__name__, exc_info=True)
+        await _write(response, b"data: " + _internal_error().body_json() + b"\n\n")
     else:
         await _write(response, DONE_EVENT)
     await response.write_eof()
@@ -149,12 +162,14 @@ async def _errors_middleware(request: web.Request, handler: _Handler) -> web.Str
         raise
     except Exception as error:
         logger.error("unexpected %s in %s", type(error).__name__, request.path, exc_info=True)
-        response = _error_response(
-            GatewayError("unexpected fault of the gateway", error_code="internal_error")
-        )
+        response = _error_response(_internal_error())
     if not response.prepared:
         response.headers[_REQUEST_ID] = request[_ID_KEY]
     return response
+
+
+def _internal_error() -> GatewayError:
+    return GatewayError("unexpected fault of the gateway", error_code="internal_error")
 
 
 def _from_aiohttp(error: web.HTTPException) -> GatewayError:

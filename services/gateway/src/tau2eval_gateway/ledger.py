@@ -191,6 +191,10 @@ class Ledger:
                 await asyncio.sleep(wait)
             except Exception as error:
                 # Trying again would not help, and would hold up every later row.
+                if len(batch) > 1:
+                    for row in batch:
+                        await self._write([row])
+                    return
                 logger.error(
                     "the database refuses %d ledger rows (%s); they are in %s",
                     len(batch),
@@ -248,13 +252,8 @@ def _append(path: Path, lines: Sequence[object]) -> None:
 async def _insert(connection: AsyncConnection, rows: Sequence[Values]) -> None:
     """Inserts the rows that are not there yet."""
     by_id = {row["call_id"]: row for row in rows}
-    known = set(
-        (
-            await connection.execute(
-                sa.select(CALLS.c.call_id).where(CALLS.c.call_id.in_(list(by_id)))
-            )
-        ).scalars()
-    )
+    query = sa.select(CALLS.c.call_id).where(CALLS.c.call_id.in_(list(by_id)))
+    known = set((await connection.execute(query)).scalars())
     fresh = [row for call_id, row in by_id.items() if call_id not in known]
     if fresh:
         await connection.execute(sa.insert(CALLS), fresh)

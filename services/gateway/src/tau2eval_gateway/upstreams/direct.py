@@ -82,12 +82,12 @@ class OpenAICompatibleUpstream:
 
     async def list_models(self, route: Route, seconds: float) -> list[str]:
         """Returns the ids that the upstream lists; none when it cannot be asked in time."""
-        url = f"{self._environment.resolve(route.deployment.api_base)}/models"
-        with suppress(aiohttp.ClientError, TimeoutError, OSError, ValueError):
+        with suppress(aiohttp.ClientError, GatewayError, TimeoutError, OSError, ValueError):
+            url = f"{self._environment.resolve(route.deployment.api_base)}/models"
             async with asyncio.timeout(seconds), self._session(url).get(url) as response:
                 if response.status == 200:
-                    data = orjson.loads(await response.read()).get("data")
-                    return [item["id"] for item in data if isinstance(item.get("id"), str)]
+                    listed = orjson.loads(await response.read())
+                    return _ids(listed)
         return []
 
     async def aclose(self) -> None:
@@ -175,6 +175,12 @@ class _Stream:
         else:
             # A response that is not read to its end keeps the upstream at work: drop the line.
             self._response.close()
+
+
+def _ids(listed: Any) -> list[str]:
+    data = listed.get("data") if isinstance(listed, dict) else None
+    found = [item.get("id") for item in data or () if isinstance(item, dict)]
+    return [name for name in found if isinstance(name, str)]
 
 
 def _session(trust_env: bool) -> aiohttp.ClientSession:
