@@ -22,7 +22,17 @@ from tau2eval_common.errors import (
 
 logger = logging.getLogger(__name__)
 
-_RETRIED = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+# A record is taken once by its attempt_id, so another try does no harm. grpc.aio reports INTERNAL
+# instead of the true status when the server ends the stream while the client still writes.
+_RETRIED = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    }
+)
 _MAX_BACKOFF_SECONDS = 10.0
 
 
@@ -38,7 +48,7 @@ class ScorerClient:
         channel: Channel to the scorer.
         scenario_timeout: Limit of GetScenario in seconds.
         submit_timeout: Limit of one try of SubmitConversation in seconds.
-        submit_retries: Further tries; the scorer takes each attempt_id once.
+        submit_retries: Further tries after a failure that may pass.
         submit_backoff: Wait in seconds before the first further try.
     """
 
