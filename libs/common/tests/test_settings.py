@@ -1,5 +1,5 @@
 import pytest
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from pydantic_settings import SettingsConfigDict
 
 from tau2eval_common.settings import (
@@ -46,3 +46,15 @@ def test_bad_value_exits_with_two_and_names_the_variable(monkeypatch, capsys):
         load_settings_or_exit(Example)
     assert exit_info.value.code == 2
     assert "TAU2EVAL_EXAMPLE_PORT" in capsys.readouterr().err
+
+
+def test_a_setting_that_names_its_own_variable(monkeypatch):
+    class Named(ServiceSettings):
+        model_config = SettingsConfigDict(env_prefix="NAMED_", extra="forbid", frozen=True)
+        list_file: str = Field(default="", validation_alias="NAMED_LIST")
+
+    monkeypatch.setenv("NAMED_LIST", "a")
+    assert load_settings(Named).list_file == "a"
+    monkeypatch.setenv("NAMED_LIST_FILE", "b")
+    with pytest.raises(UnknownSettingError, match="NAMED_LIST_FILE"):
+        load_settings(Named)
