@@ -267,7 +267,7 @@ def until() -> Callable[[Callable[[], Any]], Any]:
 
     async def wait(condition: Callable[[], Any]) -> None:
         async with asyncio.timeout(30):
-            while not condition():  # noqa: ASYNC110 conditions of other processes
+            while not condition():
                 await asyncio.sleep(0.02)
 
     return wait

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import wave
 from concurrent.futures import ThreadPoolExecutor
 
@@ -87,3 +89,17 @@ def test_latencies_and_turns_are_measured(calls, name: str) -> None:
 def test_every_faulty_agent_ends_as_its_row_says(calls, expected, observed, model: str) -> None:
     run, name = calls[model], FAULTY[model]
     assert observed(run.scenario(name)) == expected(model, name), run.stderr
+
+
+def test_an_agent_killed_in_mid_call_is_told_at_once_and_comes_back(voice_stack) -> None:
+    run = voice_stack.start_run("--scenarios", DEMO[0], DEMO[3])
+    run.stderr.wait_for(DEMO[0], "agent:")
+    os.kill(voice_stack.pid("agent-bot"), signal.SIGKILL)
+    done = run.finish(CALL_SECONDS)
+    assert done.code == 3
+    assert done.scenario(DEMO[0])["kind"] == "agent_lost"
+    assert done.scenario(DEMO[3])["outcome"] == "passed", done.stderr
+    lost = done.metrics(DEMO[0])
+    # Its record keeps what was said until then, on both clocks of one call.
+    assert lost["total_turns"] >= 1
+    assert lost["recording_seconds"] > 0
