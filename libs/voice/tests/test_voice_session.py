@@ -129,7 +129,9 @@ async def test_finish_while_speaking(gateway, make_bot, reply):
         await asyncio.sleep(1.0)
         summary = await client.finish()
     said = client.events("utterance_said")[0]
-    assert said.interrupted
+    assert not said.interrupted  # Nobody spoke; the call is over.
+    assert not client.events("interrupted")
+    assert said.unspoken
     history = json.loads(summary.context_history_json)
     assert history[-1]["content"] == said.text
     assert client.kinds()[-1] == "summary"

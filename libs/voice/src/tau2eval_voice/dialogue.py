@@ -141,7 +141,8 @@ class Dialogue:
         self._silent_tool_calls = 0
         try:
             await self._settle_tools()
-            while not self.ending and await self._step(sink):
+            # An interruption may have come between the goodbye's tool call and its end.
+            while not self._hung_up and not self.ending and await self._step(sink):
                 pass
         except ModelCallError as error:
             self._die(error.kind, error.message, error.code)

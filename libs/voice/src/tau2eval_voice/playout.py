@@ -83,17 +83,17 @@ class Playout:
             self._tell(utterance, said, interrupted=False)
         self._close(utterance)
 
-    def interrupt(self) -> None:
-        """The other side spoke, or the session stops: what is pending is never said."""
+    def interrupt(self, *, by_other_side: bool = True) -> None:
+        """The other side spoke, or else the session stops: what is pending is never said."""
         was_speaking = self.speaking
         for utterance in tuple(self._pending):
             self._fill_spoken_forms(utterance)
             said = utterance.played()
             if utterance.audible:
-                self._tell(utterance, said, interrupted=True)
+                self._tell(utterance, said, interrupted=by_other_side)
             self._on_cut(utterance, said.text)
             self._close(utterance)
-        if was_speaking:
+        if was_speaking and by_other_side:
             self.cuts += 1
             self._outbox.event(interrupted=voice_pb2.Interrupted())
 

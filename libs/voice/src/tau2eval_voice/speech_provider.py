@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Protocol
 
 from pipecat.frames.frames import Frame, TTSAudioRawFrame
@@ -66,8 +66,13 @@ class SpeechProvider(Protocol):
 class LocalSpeech:
     """Speech on this machine. Each pair of back ends in use has one runtime for all sessions."""
 
-    def __init__(self, settings: SpeechSettings) -> None:
+    def __init__(
+        self,
+        settings: SpeechSettings,
+        make_runtime: Callable[[SpeechSettings], SpeechRuntime] = SpeechRuntime,
+    ) -> None:
         self._settings = settings
+        self._make_runtime = make_runtime
         self._runtimes: dict[tuple[str, str], SpeechRuntime] = {}
         self._loading = asyncio.Lock()
 
@@ -107,7 +112,7 @@ class LocalSpeech:
                 settings = self._settings.model_copy(
                     update={"recognizer": recognizer, "synthesizer": synthesizer}
                 )
-                runtime = SpeechRuntime(settings)
+                runtime = self._make_runtime(settings)
                 try:
                     await runtime.warm_up()
                 except BaseException:

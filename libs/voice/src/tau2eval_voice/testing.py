@@ -219,8 +219,14 @@ class BotClient:
         return self.responses[0].ready
 
     async def ended(self, seconds: float = 20.0) -> None:
-        """Waits for the end of the stream."""
-        await asyncio.wait_for(self._reader, seconds)
+        """Waits for the end of the stream.
+
+        Raises:
+            TimeoutError: It did not end in time.
+        """
+        _, late = await asyncio.wait({self._reader}, timeout=seconds)
+        if late:
+            raise TimeoutError(f"the stream did not end within {seconds:.0f} s")
 
     async def finish(self) -> voice_pb2.Summary:
         """Sends Finish and returns the Summary."""

@@ -62,7 +62,7 @@ class TextSession:
         self._conversation.dialogue.stop()
         await self._conversation.dialogue.settle()
         await self._stop_worker()
-        self._conversation.playout.interrupt()
+        self._conversation.playout.interrupt(by_other_side=False)
         self._conversation.send_summary()
 
     async def close(self) -> None:

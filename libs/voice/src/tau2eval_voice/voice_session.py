@@ -75,6 +75,7 @@ class VoiceSession:
         self._cuts_answered = 0
         self._worker = self._make_worker(self._analyzer)
         self._run: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
 
     @property
     def outbox(self) -> Outbox:
@@ -126,11 +127,11 @@ class VoiceSession:
         conversation = self._conversation
         conversation.dialogue.stop()
         self._transport.output().mute()
-        conversation.playout.interrupt()
+        conversation.playout.interrupt(by_other_side=False)
         await conversation.dialogue.settle()
         await self._stop_pipeline()
         # What the model was writing when the pipeline stopped was never heard.
-        conversation.playout.interrupt()
+        conversation.playout.interrupt(by_other_side=False)
         conversation.send_summary()
 
     async def close(self) -> None:
@@ -253,10 +254,15 @@ class VoiceSession:
         self.outbox.fail(RuntimeError("the voice pipeline ended by itself"))
 
     async def _stop_pipeline(self) -> None:
+        """Stops the pipeline once, also when a caller of this is cancelled while it waits."""
         self._over = True
-        run, self._run = self._run, None
-        if run is None:
+        if self._run is None:
             return
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(self._run), name="voice-stop")
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self, run: asyncio.Task[None]) -> None:
         await self._worker.cancel()
         _, late = await asyncio.wait({run}, timeout=STOP_TIMEOUT_SECONDS)
         if late:
