@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tau2eval_common.settings import ServiceSettings
+from tau2eval_common.usage import settings_help
 
 
 def default_data_dir() -> Path:
@@ -100,29 +99,11 @@ class SeedSettings(BaseSettings):
 
 
 def help_text() -> str:
-    """Returns what `--help` prints: every setting with its environment name and meaning."""
-    lines = [
-        "usage: python -m tau2eval_gateway",
-        "",
-        "The model gateway: OpenAI-compatible HTTP and gRPC. Settings come from the environment:",
-        "",
-        *_describe(GatewaySettings),
-        *_describe(SeedSettings),
-        "",
-        "Provider keys are read under LiteLLM's names (OPENAI_API_KEY and so on).",
-    ]
-    return "\n".join(lines)
-
-
-def _describe(cls: type[BaseSettings]) -> Iterator[str]:
-    prefix = cls.model_config.get("env_prefix", "")
-    inherited = dict(re.findall(r"^ {8}(\w+): (.+)$", ServiceSettings.__doc__ or "", re.MULTILINE))
-    for name, field in cls.model_fields.items():
-        alias = field.validation_alias
-        key = alias if isinstance(alias, str) else f"{prefix}{name}".upper()
-        default = field.get_default(call_default_factory=True, validated_data={})
-        if isinstance(default, SecretStr):
-            default = default.get_secret_value()
-        meaning = field.description or inherited.get(name, "")
-        yield f"  {key} [{'' if default is None else default}]"
-        yield f"      {meaning}"
+    """Returns the text of --help."""
+    return settings_help(
+        "python -m tau2eval_gateway",
+        "The model gateway: OpenAI-compatible HTTP, and gRPC for the other services.",
+        GatewaySettings,
+        SeedSettings,
+        notes=["Provider keys are read under LiteLLM's names (OPENAI_API_KEY and so on)."],
+    )

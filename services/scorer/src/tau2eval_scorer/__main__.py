@@ -7,6 +7,7 @@ import sys
 from tau2eval_airline import FixtureError
 from tau2eval_common.server import run_service
 from tau2eval_common.settings import load_settings_or_exit
+from tau2eval_common.usage import only_help
 from tau2eval_scorer.catalog import Catalog
 from tau2eval_scorer.core import ScorerCore
 from tau2eval_scorer.service import ScorerService
@@ -19,12 +20,8 @@ def main(arguments: list[str]) -> int:
     Returns:
         0 after an orderly end or --help, 2 for wrong use, fixtures or settings.
     """
-    if arguments in (["--help"], ["-h"]):
-        print(usage())
-        return 0
-    if arguments:
-        print(f"scorer: it takes no arguments\n\n{usage()}", file=sys.stderr)
-        return 2
+    if (code := only_help(arguments, "scorer", usage())) is not None:
+        return code
     settings = load_settings_or_exit(ScorerSettings)
     try:
         return run_service(ScorerService(ScorerCore(settings, Catalog())), settings)

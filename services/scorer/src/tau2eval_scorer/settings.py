@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from tau2eval_common.settings import ServiceSettings
+from tau2eval_common.usage import settings_help
 
 
 class ScorerSettings(ServiceSettings):
@@ -65,34 +66,11 @@ class ScorerSettings(ServiceSettings):
         return self.database_url
 
 
-def usage(settings: type[ScorerSettings] = ScorerSettings) -> str:
-    """Returns the text of --help: every setting's environment variable, default and meaning."""
-    inherited = _inherited_descriptions()
-    prefix = settings.model_config.get("env_prefix", "")
-    lines = [
-        "usage: python -m tau2eval_scorer",
-        "",
-        "Scores conversation records and keeps the runs. It takes no arguments; these environment",
-        "variables set it:",
-        "",
-    ]
-    for name, field in settings.model_fields.items():
-        default = "unset" if field.default is None else str(field.default) or "empty"
-        lines.append(f"  {prefix}{name.upper()}  (default: {default})")
-        lines.append(f"      {field.description or inherited.get(name, '')}")
-    lines += [
-        "",
-        "EVAL_DATA_ROOT or TAU2_DATA_DIR name another source of the airline fixtures.",
-    ]
-    return "\n".join(lines)
-
-
-def _inherited_descriptions() -> dict[str, str]:
-    """Reads the Attributes section of ServiceSettings, which describes its fields."""
-    section = (ServiceSettings.__doc__ or "").partition("Attributes:")[2]
-    found = {}
-    for line in section.splitlines():
-        name, separator, text = line.strip().partition(": ")
-        if separator:
-            found[name] = text
-    return found
+def usage() -> str:
+    """Returns the text of --help."""
+    return settings_help(
+        "python -m tau2eval_scorer",
+        "Scores conversation records and keeps the runs.",
+        ScorerSettings,
+        notes=["EVAL_DATA_ROOT or TAU2_DATA_DIR name another source of the airline fixtures."],
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from tau2eval_common.settings import load_settings_or_exit
+from tau2eval_common.usage import only_help
 
 from .runner import run
 from .settings import ScriptedSettings, help_text
@@ -12,13 +13,8 @@ from .settings import ScriptedSettings, help_text
 
 def main() -> int:
     """Reads the settings and serves; returns the exit code."""
-    arguments = sys.argv[1:]
-    if arguments in (["--help"], ["-h"]):
-        print(help_text())
-        return 0
-    if arguments:
-        print(f"unknown arguments {arguments}\n\n{help_text()}", file=sys.stderr)
-        return 2
+    if (code := only_help(sys.argv[1:], "scripted-models", help_text())) is not None:
+        return code
     return run(load_settings_or_exit(ScriptedSettings))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from tau2eval_common.usage import settings_help
+
 
 class ScriptedSettings(BaseSettings):
     """What the server of scripted models is told. It has no gRPC, so no settings of that."""
@@ -35,14 +37,9 @@ class ScriptedSettings(BaseSettings):
 
 
 def help_text() -> str:
-    """Returns the settings with their names in the environment, defaults and meaning."""
-    prefix = str(ScriptedSettings.model_config.get("env_prefix"))
-    lines = [
-        "usage: python -m tau2eval_scripted",
-        "",
-        "Serves the scripted models over OpenAI-compatible HTTP. Settings, from the environment:",
-    ]
-    for name, field in ScriptedSettings.model_fields.items():
-        lines.append(f"  {prefix}{name.upper()} (default {field.default})")
-        lines.append(f"      {field.description}")
-    return "\n".join(lines)
+    """Returns the text of --help."""
+    return settings_help(
+        "python -m tau2eval_scripted",
+        "Serves the scripted models over OpenAI-compatible HTTP.",
+        ScriptedSettings,
+    )
