@@ -68,10 +68,11 @@ async def test_a_bad_setup_is_refused_with_its_reason(make_bot, setup_message, c
 
 async def test_capacity(make_bot):
     bot = await make_bot(max_sessions=2)
-    first, second, third = (bot.converse() for _ in range(3))
+    first = bot.converse()
     await first.ready()
+    second = bot.converse()
     await second.ready()
-    error = await failure(third)
+    error = await failure(bot.converse())
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     await first.finish()
     await bot.released(1)
@@ -80,9 +81,10 @@ async def test_capacity(make_bot):
 
 async def test_a_session_id_is_used_once_at_a_time(make_bot, setup_message):
     bot = await make_bot()
-    first, second = bot.connect(), bot.connect()
+    first = bot.connect()
     first.send(setup=setup_message("same"))
     await first.ready()
+    second = bot.connect()
     second.send(setup=setup_message("same"))
     error = await failure(second)
     assert error_info(error).reason == "SESSION_ID_IN_USE"
