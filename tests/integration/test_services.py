@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import urllib.request
+from pathlib import Path
 
 import grpc
 import psutil
@@ -70,3 +74,37 @@ def test_up_writes_addresses_and_ends_everything_in_order(make_stack) -> None:
     for name in stack.services:
         log = (stack.output_dir / "logs" / f"{name}.log").read_text()
         assert "Traceback" not in log
+
+
+def test_an_agent_of_the_persons_own_takes_the_place_of_ours(text_stack, start_run) -> None:
+    target = text_stack.services["agent-bot"]["grpc"]
+    run = start_run(
+        *("--modality", "text", "--agent-url", target, "--scenarios", "tau2_airline__11"),
+        *("--parallel", "1"),
+    )
+    run.stderr.wait_for("tau2_airline__11 started")
+    done = run.finish()
+    assert done.scenario("tau2_airline__11")["outcome"] == "passed", done.stderr
+    logs = Path(done.result["output_dir"]) / "logs"
+    assert {log.stem for log in logs.iterdir()} == {
+        *("bridge", "gateway", "scorer", "scripted-models", "user-bot")
+    }
+
+
+def test_serve_runs_one_service_in_the_foreground(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tau2eval_cli", "serve", "scorer", "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TAU2EVAL_SCORER_ARTIFACTS_DIR": str(tmp_path)},
+    )
+    try:
+        assert process.stdout is not None
+        line = json.loads(process.stdout.readline())
+        assert (line["event"], line["service"]) == ("listening", "scorer")
+        assert psutil.Process(process.pid).cmdline()[-1] == "tau2eval_scorer"
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()

@@ -254,6 +254,10 @@ def run(
         ),
     ] = "",
     gateway_env: GatewayEnv = None,
+    preflight: Annotated[
+        bool,
+        typer.Option(help="Ask each model for one word before the first call."),
+    ] = True,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print the result as JSON on standard output, nothing else."),
@@ -280,7 +284,12 @@ def run(
         scorer_address=scorer_address,
     )
     command = RunCommand(
-        options, names or [], domain, as_json=as_json, gateway_names=gateway_env or []
+        options,
+        names or [],
+        domain,
+        as_json=as_json,
+        gateway_names=gateway_env or [],
+        preflight=preflight,
     )
     raise typer.Exit(command.execute())
 

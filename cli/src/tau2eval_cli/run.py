@@ -15,12 +15,13 @@ from rich.console import Console
 from tau2eval_cli.environment import check_environment
 from tau2eval_cli.errors import EXIT_INTERRUPTED, Interrupted
 from tau2eval_cli.plan import RunOptions, choose_scenarios, new_run_id
+from tau2eval_cli.preflight import ModelUse, check_models
 from tau2eval_cli.progress import make_progress
 from tau2eval_cli.report import print_summary
 from tau2eval_cli.results import RunResult
 from tau2eval_cli.runner import Patience, Runner
 from tau2eval_cli.scorer_client import ScorerClient
-from tau2eval_cli.services import BRIDGE, SCORER
+from tau2eval_cli.services import BRIDGE, GATEWAY, SCORER
 from tau2eval_cli.signals import two_step_end
 from tau2eval_cli.supervisor import Supervisor, SupervisorConfig
 from tau2eval_cli.wiring import Wiring
@@ -45,6 +46,7 @@ class RunCommand:
         domain: Or all scenarios of a domain.
         as_json: Print the result as JSON on standard output, and all else on standard error.
         gateway_names: Further environment variables that the gateway gets.
+        preflight: Check the models before the first call, where the services are our own.
         patience: Bounds of the waits.
     """
 
@@ -56,6 +58,7 @@ class RunCommand:
         *,
         as_json: bool = False,
         gateway_names: Sequence[str] = (),
+        preflight: bool = True,
         patience: Patience | None = None,
     ) -> None:
         self._options = options
@@ -63,6 +66,7 @@ class RunCommand:
         self._domain = domain
         self._as_json = as_json
         self._gateway_names = gateway_names
+        self._preflight = preflight
         self._patience = patience
         self._console = make_console(as_json)
         self._supervisor: Supervisor | None = None
@@ -123,6 +127,8 @@ class RunCommand:
             if not options.embedded:
                 known = await scorer.scenario_names()
                 scenarios = choose_scenarios(known, self._names, self._domain)
+            elif self._preflight and self._supervisor is not None:
+                await self._check_models(self._supervisor.running[GATEWAY.name].grpc, run_id)
             bridge = await stack.enter_async_context(open_channel(bridge_address))
             self._say(f"run {run_id}: {len(scenarios)} scenarios, {options.parallel} at a time")
             with make_progress(self._console, len(scenarios), options.parallel) as progress:
@@ -131,6 +137,22 @@ class RunCommand:
                 result = await runner.run(scenarios)
             self._stopping = True
             return result
+
+    async def _check_models(self, gateway_address: str, run_id: str) -> None:
+        """Asks the gateway for the models of our own bots.
+
+        Raises:
+            WrongUse: When one cannot be used.
+        """
+        options = self._options
+        uses = []
+        if not options.agent_url:
+            uses.append(ModelUse("agent", options.agent_model, options.agent_params))
+        if not options.user_url:
+            uses.append(ModelUse("user", options.user_model, options.user_params))
+        async with open_channel(gateway_address) as channel:
+            for fault in await check_models(channel, run_id, uses):
+                self._say(fault)
 
     def _supervision(self, run_id: str) -> SupervisorConfig:
         options = self._options

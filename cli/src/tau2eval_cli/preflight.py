@@ -1,0 +1,115 @@
+"""Asks the gateway for the run's models before the first call, so that a slip costs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+from dataclasses import dataclass
+
+import grpc
+
+from tau2eval.gateway.v1 import gateway_pb2, gateway_pb2_grpc
+from tau2eval_cli.errors import WrongUse
+from tau2eval_common.errors import error_info
+
+SCRIPTED_PREFIX = "scripted/"
+
+_CALL_SECONDS = 120.0
+_LIST_SECONDS = 30.0
+# Members that a provider refuses in a request without tools.
+_NEED_TOOLS = ("tool_choice", "parallel_tool_calls", "functions", "function_call")
+_REFUSALS = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+    }
+)
+_KEY_CODES = frozenset(
+    {"provider_auth_failed", "provider_key_missing", "missing_environment_variable"}
+)
+
+
+@dataclass(frozen=True)
+class ModelUse:
+    """A model of a run.
+
+    Attributes:
+        role: "agent" or "user".
+        model: Model id.
+        parameters: Extra members of the chat body, as a JSON object; empty for none.
+    """
+
+    role: str
+    model: str
+    parameters: str
+
+
+async def check_models(channel: grpc.aio.Channel, run_id: str, uses: list[ModelUse]) -> list[str]:
+    """Checks that each model answers.
+
+    Scripted models are looked up; any other is asked for one word, which the spend ledger shows
+    under the run without a scenario.
+
+    Args:
+        channel: To the gateway.
+        run_id: Id of the run.
+        uses: Its models.
+
+    Returns:
+        Faults that may pass (a provider that is busy, for instance), in words.
+
+    Raises:
+        WrongUse: When a model or its parameters are refused, or a key is missing.
+    """
+    stub = gateway_pb2_grpc.ChatServiceStub(channel)
+    scripted = {use.model: use for use in uses if use.model.startswith(SCRIPTED_PREFIX)}
+    if scripted:
+        await _look_up(stub, list(scripted.values()))
+    asked = [use for use in uses if use.model not in scripted]
+    faults = await asyncio.gather(*(_ask(stub, run_id, use) for use in asked))
+    return [fault for fault in faults if fault]
+
+
+async def _look_up(stub: gateway_pb2_grpc.ChatServiceAsyncStub, uses: list[ModelUse]) -> None:
+    try:
+        response = await stub.ListModels(gateway_pb2.ListModelsRequest(), timeout=_LIST_SECONDS)
+    except grpc.aio.AioRpcError:
+        return  # Calls will tell.
+    known = [name for name in response.model_ids if name.startswith(SCRIPTED_PREFIX)]
+    for use in uses:
+        if known and use.model not in known:
+            near = difflib.get_close_matches(use.model, known, n=2)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise WrongUse(
+                f"--{use.role}-model: no scripted model {use.model!r}.{hint} "
+                f"There are {', '.join(sorted(known))}"
+            )
+
+
+async def _ask(stub: gateway_pb2_grpc.ChatServiceAsyncStub, run_id: str, use: ModelUse) -> str:
+    parameters = json.loads(use.parameters or "{}")
+    body = {name: value for name, value in parameters.items() if name not in _NEED_TOOLS}
+    body["model"] = use.model
+    body["messages"] = [{"role": "user", "content": "Reply with the word OK."}]
+    request = gateway_pb2.ChatCompletionRequest(
+        context=gateway_pb2.CallContext(run_id=run_id, role=use.role),
+        body_json=json.dumps(body).encode(),
+    )
+    try:
+        await stub.ChatCompletion(request, timeout=_CALL_SECONDS)
+    except grpc.aio.AioRpcError as error:
+        info = error_info(error)
+        code = info.metadata.get("code", "") if info is not None else ""
+        text = f"--{use.role}-model {use.model}: {(error.details() or '').rstrip('.')}"
+        if code in _KEY_CODES:
+            raise WrongUse(
+                f"{text}. Set the provider's key in the environment (OPENAI_API_KEY, ...); a "
+                "variable of another name reaches the gateway by --gateway-env NAME"
+            ) from error
+        if error.code() in _REFUSALS:
+            raise WrongUse(f"{text}. Nothing was run") from error
+        return f"{text} ({error.code().name}); the run goes on"
+    return ""

@@ -1,0 +1,98 @@
+import json
+
+import grpc
+import pytest
+
+from tau2eval.gateway.v1 import gateway_pb2, gateway_pb2_grpc
+from tau2eval_cli.errors import WrongUse
+from tau2eval_cli.preflight import ModelUse, check_models
+from tau2eval_common.client import open_channel
+from tau2eval_common.errors import (
+    CapacityExhausted,
+    InvalidInput,
+    NotFound,
+    Tau2EvalError,
+    UpstreamFailed,
+    abort_with,
+)
+
+
+class FakeChat(gateway_pb2_grpc.ChatServiceServicer):
+    def __init__(self) -> None:
+        self.requests: list[gateway_pb2.ChatCompletionRequest] = []
+        self.fault: Tau2EvalError | None = None
+
+    async def ListModels(self, request, context):
+        return gateway_pb2.ListModelsResponse(model_ids=["scripted/gold", "scripted/caller"])
+
+    async def ChatCompletion(self, request, context):
+        self.requests.append(request)
+        if self.fault is not None:
+            await abort_with(context, self.fault)
+        return gateway_pb2.ChatCompletionResponse(body_json=b"{}")
+
+
+@pytest.fixture
+async def chat():
+    servicer = FakeChat()
+    server = grpc.aio.server()
+    gateway_pb2_grpc.add_ChatServiceServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with open_channel(f"127.0.0.1:{port}") as channel:
+        yield servicer, channel
+    await server.stop(0)
+
+
+async def test_scripted_models_are_looked_up_and_not_asked(chat) -> None:
+    servicer, channel = chat
+    uses = [ModelUse("agent", "scripted/gold", ""), ModelUse("user", "scripted/caller", "")]
+    assert await check_models(channel, "eval_1", uses) == []
+    assert servicer.requests == []
+    with pytest.raises(WrongUse, match=r"--agent-model.*Did you mean scripted/gold"):
+        await check_models(channel, "eval_1", [ModelUse("agent", "scripted/golf", "")])
+
+
+async def test_a_real_model_is_asked_with_its_parameters(chat) -> None:
+    servicer, channel = chat
+    parameters = '{"temperature": 0, "tool_choice": "auto"}'
+    assert await check_models(channel, "eval_1", [ModelUse("user", "a/b", parameters)]) == []
+    (request,) = servicer.requests
+    body = json.loads(request.body_json)
+    assert (request.context.run_id, request.context.role) == ("eval_1", "user")
+    assert (body["model"], body["temperature"]) == ("a/b", 0)
+    # A provider refuses it in a request without tools.
+    assert "tool_choice" not in body
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (NotFound("no such model"), "no such model. Nothing was run"),
+        (InvalidInput("temperature must be 1"), "temperature must be 1"),
+        (
+            UpstreamFailed("refused", metadata={"code": "provider_auth_failed"}),
+            "OPENAI_API_KEY",
+        ),
+    ],
+)
+async def test_what_cannot_work_is_wrong_use(chat, fault: Tau2EvalError, told: str) -> None:
+    servicer, channel = chat
+    servicer.fault = fault
+    with pytest.raises(WrongUse, match="--agent-model a/b") as caught:
+        await check_models(channel, "eval_1", [ModelUse("agent", "a/b", "")])
+    assert told in caught.value.message
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("fault", [CapacityExhausted("slow down"), UpstreamFailed("500")])
+async def test_what_may_pass_is_told_and_the_run_goes_on(chat, fault: Tau2EvalError) -> None:
+    servicer, channel = chat
+    servicer.fault = fault
+    (text,) = await check_models(channel, "eval_1", [ModelUse("agent", "a/b", "")])
+    assert fault.message in text
+
+
+async def test_a_gateway_that_is_gone_is_left_to_the_calls() -> None:
+    async with open_channel("127.0.0.1:1") as channel:
+        assert await check_models(channel, "eval_1", [ModelUse("agent", "scripted/x", "")]) == []
