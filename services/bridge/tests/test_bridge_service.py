@@ -91,7 +91,10 @@ class World:
 
     def start(self, **request: Any) -> Any:
         fields = {"run_id": "run", "scenario": "fake__1", "attempt_id": "attempt", **request}
-        return self.stub.RunScenario(bridge_pb2.RunScenarioRequest(**fields), timeout=60)
+        # Wait: gRPC may remember an earlier test's server on this port as gone.
+        return self.stub.RunScenario(
+            bridge_pb2.RunScenarioRequest(**fields), timeout=60, wait_for_ready=True
+        )
 
     async def run(self, **request: Any) -> list[bridge_pb2.ScenarioEvent]:
         return [response.event async for response in self.start(**request)]

@@ -183,8 +183,9 @@ class BotSession:
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
-        if self._call is not None:
-            self._call.cancel()
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)
 
