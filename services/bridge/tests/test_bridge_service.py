@@ -482,6 +482,26 @@ async def test_a_fault_of_the_bridge_keeps_the_record(
     assert world.footer.sides[0].summary.db_hash == "abc"
 
 
+async def test_a_full_disk_is_not_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Spool._write
+    written = 0
+
+    def full(self: Spool, data: bytes) -> None:
+        nonlocal written
+        written += len(data)
+        if written > 2000:
+            raise OSError("no space left")
+        write(self, data)
+
+    monkeypatch.setattr(Spool, "_write", full)
+    async with world.up():
+        events = await world.run()
+    verdict = events[-1].finished.verdict
+    assert verdict.not_run_kind == "harness_error"
+    assert "no space left" in verdict.explanation
+    assert not world.scorer.records
+
+
 async def test_stopping_the_service_records_what_goes_on(world: World) -> None:
     world.agent.behaviour = chatty_agent
     async with world.up():
