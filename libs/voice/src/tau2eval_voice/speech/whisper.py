@@ -22,8 +22,6 @@ DIGESTS = {
 _RATE_HZ = 16_000
 # Quieter than -66 dBFS throughout: no speech, and Whisper would invent some.
 _SILENT_RMS = 0.0005
-# Whisper hears 30 s at a time; below that no time stamps are needed to move on.
-_ONE_WINDOW_SECONDS = 29.0
 
 
 class WhisperRecognizer:
@@ -53,7 +51,8 @@ class WhisperRecognizer:
             no_speech_threshold=options.no_speech_threshold,
             log_prob_threshold=options.log_prob_threshold,
             compression_ratio_threshold=options.compression_ratio_threshold,
-            without_timestamps=seconds < _ONE_WINDOW_SECONDS,
+            # Without time stamps tiny.en now and then stops after the first of several sentences.
+            without_timestamps=False,
             initial_prompt=options.initial_prompt,
             vad_filter=False,
         )
