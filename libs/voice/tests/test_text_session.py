@@ -10,7 +10,9 @@ import sys
 import grpc
 import pytest
 
+from tau2eval.gateway.v1 import gateway_pb2
 from tau2eval.voice.v1 import voice_pb2
+from tau2eval_voice.gateway_llm import GatewayModel
 
 PROVIDER = "tau2eval.gateway"
 
@@ -229,7 +231,7 @@ async def test_empty_completion_says_nothing(gateway, make_bot, reply):
         ((grpc.StatusCode.INVALID_ARGUMENT, PROVIDER, "context_length_exceeded"),
          voice_pb2.ERROR_KIND_MODEL_REQUEST, "context_length_exceeded"),
         ((grpc.StatusCode.NOT_FOUND, PROVIDER, "model_not_found"),
-         voice_pb2.ERROR_KIND_MODEL_REQUEST, "model_not_found"),
+         voice_pb2.ERROR_KIND_GATEWAY, "model_not_found"),
         ((grpc.StatusCode.INVALID_ARGUMENT, "", "x"),
          voice_pb2.ERROR_KIND_GATEWAY, "invalid_argument"),
         ((grpc.StatusCode.RESOURCE_EXHAUSTED, PROVIDER, "insufficient_quota"),
@@ -254,6 +256,37 @@ async def test_errors_are_classified_and_finish_still_works(
     summary = await client.finish()
     assert summary.db_hash == "hash-0"
     assert len(gateway.bodies) == 1
+
+
+async def test_what_the_gateway_itself_refuses_is_no_failure_of_the_agent(gateway, make_bot, reply):
+    error = (grpc.StatusCode.INVALID_ARGUMENT, PROVIDER, "control_flow_unavailable")
+    gateway.script = [reply(error=error, error_provider="")]
+    client = (await make_bot()).converse()
+    client.text("Go.")
+    found = (await client.wait_for(lambda: client.events("error")))[0]
+    assert (found.kind, found.code) == (voice_pb2.ERROR_KIND_GATEWAY, "control_flow_unavailable")
+
+
+@pytest.mark.parametrize(
+    ("model", "hinted"), [("openai/x", False), ("marina/verify:openai/x", True)]
+)
+async def test_hints_about_tools_go_to_control_flows_only(gateway, reply, model, hinted):
+    gateway.script = [reply(text="Yes.")]
+    declared = {
+        "type": "function",
+        "function": {"name": "f"},
+        "annotations": {"readOnlyHint": True},
+    }
+    async with grpc.aio.insecure_channel(gateway.address) as channel:
+        asked = GatewayModel(channel, gateway_pb2.CallContext(), voice_pb2.ModelConfig(model=model))
+        await asked.complete([{"role": "user", "content": "Hello"}], [declared], ignore)
+    sent = gateway.bodies[0]["tools"][0]
+    assert sent["function"] == {"name": "f"}
+    assert ("annotations" in sent) is hinted
+
+
+async def ignore(words):
+    pass
 
 
 async def test_a_stream_without_its_metadata_is_an_error(gateway, make_bot, reply):

@@ -21,5 +21,7 @@ def open_channel(address: str) -> grpc.aio.Channel:
             ("grpc.lb_policy_name", "round_robin"),
             # Proxies of the environment are for the outside world, not for our own services.
             ("grpc.enable_http_proxy", 0),
+            # A new channel must not inherit the back-off of a dead connection to the same port.
+            ("grpc.use_local_subchannel_pool", 1),
         ],
     )

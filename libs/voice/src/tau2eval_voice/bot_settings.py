@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import ClassVar
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from tau2eval_common.settings import ServiceSettings
@@ -43,55 +42,3 @@ class BotSettings(ServiceSettings):
     niceness: int = Field(default=5, ge=0, le=19)
     turns: TurnSettings = TurnSettings()
     speech: SpeechSettings = SpeechSettings()
-
-
-def usage(settings: type[BotSettings], module: str) -> str:
-    """Returns the text of --help: every setting with its name in the environment.
-
-    Args:
-        settings: The class with its prefix.
-        module: What is run, "tau2eval_agent_bot" for instance.
-    """
-    prefix = str(settings.model_config.get("env_prefix", ""))
-    lines = [
-        f"usage: python -m {module}",
-        "",
-        settings.about,
-        "It takes no arguments; these environment variables set it:",
-        "",
-    ]
-    lines += _describe(settings, prefix)
-    return "\n".join(lines)
-
-
-def _describe(model: type[BaseModel], prefix: str, values: BaseModel | None = None) -> list[str]:
-    """Describes the members of a model; `values` holds defaults that replace its own."""
-    meanings: dict[str, str] = {}
-    for cls in reversed(model.__mro__):
-        meanings.update(_attributes(cls))
-    lines: list[str] = []
-    for name, field in model.model_fields.items():
-        default = field.default if values is None else getattr(values, name)
-        if isinstance(default, BaseModel):
-            lines += _describe(type(default), f"{prefix}{name.upper()}__", default)
-            continue
-        shown = "unset" if default is None else default
-        lines.append(f"  {prefix}{name.upper()}  (default: {shown})")
-        lines.append(f"      {meanings.get(name, '')}")
-    return lines
-
-
-def _attributes(cls: type) -> dict[str, str]:
-    """Reads the Attributes section of a class's docstring."""
-    section = inspect.cleandoc(cls.__dict__.get("__doc__") or "").partition("Attributes:\n")[2]
-    found: dict[str, str] = {}
-    name = ""
-    for line in section.splitlines():
-        if not line.startswith("    "):
-            break
-        if line.startswith("     "):
-            found[name] += " " + line.strip()
-            continue
-        name, _, text = line.strip().partition(": ")
-        found[name] = text
-    return found

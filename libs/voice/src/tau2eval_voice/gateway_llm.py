@@ -24,6 +24,7 @@ DEFAULT_TIMEOUT_SECONDS = 120.0
 RETRIES = 2
 """Further attempts after UNAVAILABLE, only while no chunk has arrived."""
 _RETRY_BASE_SECONDS = 0.4
+_CONTROL_FLOW_PREFIXES = ("marina/", "marina:")
 _RESERVED = frozenset({"model", "messages", "tools", "stream", "stream_options", "n"})
 
 TextCallback = Callable[[str], Awaitable[None]]
@@ -176,7 +177,7 @@ class GatewayModel:
             "stream_options": {"include_usage": True},
         }
         if tools:
-            body["tools"] = list(tools)
+            body["tools"] = [self._declared(tool) for tool in tools]
         request = gateway_pb2.StreamChatCompletionRequest(
             context=self._context, body_json=json.dumps(body).encode()
         )
@@ -199,6 +200,15 @@ class GatewayModel:
                 logger.warning("the gateway is unavailable; trying again in %.1f s", wait)
                 await asyncio.sleep(wait)
         raise AssertionError("unreachable")
+
+    def _declared(self, tool: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns a declaration without hints for the control flows when none is asked for.
+
+        Providers may refuse a member that OpenAI's API does not have.
+        """
+        if self._model.startswith(_CONTROL_FLOW_PREFIXES):
+            return tool
+        return {key: value for key, value in tool.items() if key != "annotations"}
 
     async def _attempt(
         self,
@@ -277,15 +287,17 @@ def parse_parameters(model: voice_pb2.ModelConfig) -> dict[str, Any]:
 def classify(error: grpc.aio.AioRpcError) -> ModelCallError:
     """Returns what a failed gateway call means for the conversation.
 
-    A request of the bot's own making that is refused is the agent's failure; everything else is
-    infrastructure.
+    A request of the bot's own making that a provider refuses is the agent's failure. Everything
+    else is infrastructure, also a model id that nobody serves and what the gateway itself refuses:
+    those are settings of the run.
     """
     info = error_info(error)
     code = error.code()
     refused = (
-        code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
+        code is grpc.StatusCode.INVALID_ARGUMENT
         and info is not None
         and info.domain == GATEWAY_DOMAIN
+        and bool(info.metadata.get("provider"))
     )
     reason = ""
     if info is not None:

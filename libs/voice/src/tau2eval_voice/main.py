@@ -9,8 +9,9 @@ from typing import TypeVar
 from tau2eval_common.errors import Tau2EvalError
 from tau2eval_common.server import run_service
 from tau2eval_common.settings import load_settings_or_exit
+from tau2eval_common.usage import only_help, settings_help
 from tau2eval_voice.bot import VoiceBot
-from tau2eval_voice.bot_settings import BotSettings, usage
+from tau2eval_voice.bot_settings import BotSettings
 from tau2eval_voice.servicer import BotService
 
 S = TypeVar("S", bound=BotSettings)
@@ -36,12 +37,9 @@ def run_bot(
     Returns:
         0 after an orderly end or --help, 2 for wrong use, settings, models or data.
     """
-    if list(arguments) in (["--help"], ["-h"]):
-        print(usage(settings_class, module))
-        return 0
-    if arguments:
-        print(f"{name}: it takes no arguments\n\n{usage(settings_class, module)}", file=sys.stderr)
-        return 2
+    text = settings_help(f"python -m {module}", settings_class.about, settings_class)
+    if (code := only_help(arguments, name, text)) is not None:
+        return code
     settings = load_settings_or_exit(settings_class)
     try:
         return run_service(BotService(make_bot(settings), name), settings)

@@ -33,6 +33,7 @@ class Reply:
         text: Words, in one chunk or several.
         calls: Tool calls as (id, name, arguments).
         error: Status code, ErrorInfo domain (empty: no ErrorInfo) and OpenAI code.
+        error_provider: The provider that failed; empty: the gateway itself refuses.
         error_after_chunks: The error comes after the words.
         metadata: False: the stream is cut off before its metadata.
         raw: A chunk to send first, as it is.
@@ -43,6 +44,7 @@ class Reply:
     text: str | Sequence[str] = ""
     calls: Sequence[tuple[str, str, str]] = ()
     error: tuple[grpc.StatusCode, str, str] | None = None
+    error_provider: str = "provider"
     error_after_chunks: bool = False
     metadata: bool = True
     raw: bytes | None = None
@@ -95,13 +97,13 @@ class ScriptedGateway(gateway_pb2_grpc.ChatServiceServicer):
         if reply.wait is not None:
             await reply.wait.wait()
         if reply.error and not reply.error_after_chunks:
-            await _fail(context, reply.error)
+            await _fail(context, reply.error, reply.error_provider)
         if reply.raw is not None:
             yield gateway_pb2.StreamChatCompletionResponse(chunk_json=reply.raw)
         for chunk in _chunks(reply):
             yield gateway_pb2.StreamChatCompletionResponse(chunk_json=json.dumps(chunk).encode())
         if reply.error:
-            await _fail(context, reply.error)
+            await _fail(context, reply.error, reply.error_provider)
         if reply.metadata:
             metadata = gateway_pb2.CallMetadata(request_id="request", upstream_model="model")
             if reply.cost_usd is not None:
@@ -300,7 +302,9 @@ def _chunk(delta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _fail(
-    context: grpc.aio.ServicerContext[Any, Any], error: tuple[grpc.StatusCode, str, str]
+    context: grpc.aio.ServicerContext[Any, Any],
+    error: tuple[grpc.StatusCode, str, str],
+    provider: str,
 ) -> None:
     code, domain, openai_code = error
     number: Any = code.value
@@ -309,7 +313,7 @@ async def _fail(
         info = error_details_pb2.ErrorInfo(
             reason=openai_code.upper(),
             domain=domain,
-            metadata={"code": openai_code, "http_status": "400", "provider": "provider"},
+            metadata={"code": openai_code, "http_status": "400", "provider": provider},
         )
         detail = any_pb2.Any()
         detail.Pack(info)
