@@ -129,6 +129,8 @@ class FakeBridge(bridge_pb2_grpc.BridgeServiceServicer):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "8 of 8 calls")
         if how == "always busy":
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "8 of 8 calls")
+        if how == "begins to drain" and self.tries[request.scenario] == 1:
+            await context.abort(grpc.StatusCode.CANCELLED, "CANCELLED")
         if how == "drains":
             await context.abort(grpc.StatusCode.UNAVAILABLE, "draining")
         if how == "refuses":

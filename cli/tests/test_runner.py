@@ -126,6 +126,15 @@ async def test_a_full_bridge_is_waited_for(line, tmp_path: Path) -> None:
     assert len(attempts) == 1
 
 
+async def test_a_call_that_meets_the_beginning_of_a_drain_is_tried_again(
+    line, tmp_path: Path
+) -> None:
+    line.bridge.behaviour["demo__1"] = "begins to drain"
+    result = await run(line, tmp_path, "demo__1")
+    assert result.counts["passed"] == 1
+    assert line.bridge.tries["demo__1"] == 2
+
+
 async def test_a_bridge_that_stays_full_is_not_waited_for_forever(line, tmp_path: Path) -> None:
     line.bridge.behaviour["demo__1"] = "always busy"
     patience = Patience(capacity=0.2, first_pause=0.02, longest_pause=0.05)

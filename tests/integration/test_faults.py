@@ -92,7 +92,8 @@ def test_sigterm_lets_the_call_end_and_takes_no_other(start_run, find_pid, tmp_p
         request = bridge_pb2.RunScenarioRequest(run_id="eval_x", scenario=THREE[1])
         with pytest.raises(grpc.RpcError) as refused:
             next(bridge_pb2_grpc.BridgeServiceStub(channel).RunScenario(request, timeout=20))
-        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+        # gRPC itself cancels a call that arrives while the server closes its listeners.
+        assert refused.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
     done = run.finish()
     assert done.scenario(THREE[0])["outcome"] == "passed", done.stderr
     assert done.code == 0

@@ -104,7 +104,8 @@ def _fault(error: grpc.aio.AioRpcError, started: bool) -> Exception:
         return CallBroken(f"the bridge was lost in mid-call ({text})")
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return CapacityBusy(error.details() or "no free call")
-    if error.code() is grpc.StatusCode.UNAVAILABLE:
+    # gRPC cancels a call that reaches a server in the moment in which it begins to drain.
+    if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
         return BridgeUnreachable(error.details() or "unavailable")
     return CallBroken(f"the bridge refused the call ({text})")
 
