@@ -1,5 +1,6 @@
 """Latency, percentiles, JSON, accuracy and the aggregates."""
 
+import dataclasses
 import json
 import math
 
@@ -77,6 +78,30 @@ def test_accuracy_has_both_directions_and_sums():
     assert (total["words"], total["ordinary_wer"]) == (10, 0.4)
     assert combine([])["agent_heard_user"]["ordinary_wer"] is None
     assert speech_accuracy(turns, "text")["agent_heard_user"]["turns"] == 0
+
+
+def test_words_that_the_end_of_the_call_cut_off_are_no_errors():
+    def said(role, words, heard, end):
+        return dataclasses.replace(turn(role, words, heard=heard), end_seconds=end)
+
+    def errors(turns, duration=20.0):
+        result = speech_accuracy(turns, "voice", duration)
+        return {name: part["ordinary_errors"] for name, part in result.items()}
+
+    missed = said("user", "book it", "", 10.0)
+    bye = said("agent", "good bye", "", 19.5)
+    assert errors([missed, bye]) == {"agent_heard_user": 2, "user_heard_agent": 0}
+    two = [missed, said("agent", "done", "", 18.0), bye]
+    assert errors(two) == {"agent_heard_user": 2, "user_heard_agent": 0}
+    # Heard words, and words well before the end, count as ever.
+    wrong = said("agent", "good bye", "good pie", 19.5)
+    assert errors([wrong]) == {"agent_heard_user": 0, "user_heard_agent": 1}
+    assert errors([said("agent", "good bye", "", 10.0)]) == {
+        "agent_heard_user": 0,
+        "user_heard_agent": 2,
+    }
+    # The other side's earlier turn was there to be heard, however near the end.
+    assert errors([said("user", "no", "", 18.5), bye])["agent_heard_user"] == 1
 
 
 def test_what_was_said_is_the_spoken_form():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,10 @@ DIRECTIONS: Mapping[str, Role] = {
 MAX_CHARS = 400_000
 """A longer side of a conversation is not aligned: the time grows with the square."""
 
+HEARING_SECONDS = 3.0
+"""Time that the end of a turn and its recognition take. What was said within it before the end of
+the call, and was not heard, was cut off by the end: no recogniser was asked."""
+
 _COUNTS = (
     "words",
     "ordinary_errors",
@@ -27,7 +32,9 @@ _COUNTS = (
 )
 
 
-def speech_accuracy(turns: Sequence[Turn], modality: str = "voice") -> dict[str, Any]:
+def speech_accuracy(
+    turns: Sequence[Turn], modality: str = "voice", duration_seconds: float = math.inf
+) -> dict[str, Any]:
     """Returns both directions' word errors; see `tau2eval_common.wer` for the counting.
 
     The words said are the spoken form as far as it was played; a turn without a spoken form
@@ -36,9 +43,11 @@ def speech_accuracy(turns: Sequence[Turn], modality: str = "voice") -> dict[str,
     Args:
         turns: The conversation's turns, in order.
         modality: In "text" nothing is recognised, and no turn counts.
+        duration_seconds: When the call ended; the last words before it may have gone unheard.
     """
+    judged = _without_unheard_end(turns, duration_seconds)
     return {
-        direction: _direction([turn for turn in turns if turn.role is speaker], modality)
+        direction: _direction([turn for turn in judged if turn.role is speaker], modality)
         for direction, speaker in DIRECTIONS.items()
     }
 
@@ -51,6 +60,19 @@ def combine(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         counts = {name: sum(entry[name] for entry in entries) for name in ("turns", *_COUNTS)}
         combined[direction] = _with_rates(counts)
     return combined
+
+
+def _without_unheard_end(turns: Sequence[Turn], duration_seconds: float) -> Sequence[Turn]:
+    """Leaves out the last speaker's last turns when the call ended before they were recognised."""
+    end = len(turns)
+    while (
+        end
+        and not turns[end - 1].heard
+        and turns[end - 1].role is turns[-1].role
+        and turns[end - 1].end_seconds > duration_seconds - HEARING_SECONDS
+    ):
+        end -= 1
+    return turns[:end]
 
 
 def _direction(turns: Sequence[Turn], modality: str) -> dict[str, Any]:

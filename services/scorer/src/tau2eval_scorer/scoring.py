@@ -120,7 +120,9 @@ def score(
             db=db,
             fully_judged=fully_judged,
             is_action_match=matches,
-            accuracy=speech_accuracy(conversation.turns, conversation.header.modality),
+            accuracy=speech_accuracy(
+                conversation.turns, conversation.header.modality, conversation.duration_seconds
+            ),
             scenario_directory=scenario_directory,
         ),
     )
