@@ -215,6 +215,17 @@ async def test_words_reset_the_count_of_tool_calls(gateway, make_bot, reply):
     assert not client.events("error")
 
 
+async def test_arguments_nested_beyond_all_bounds_go_back_to_the_model(gateway, make_bot, reply):
+    deep = "[" * 60_000 + "]" * 60_000
+    gateway.script = [reply(calls=[("c", "add", deep)]), reply(text="Sorry.")]
+    client = (await make_bot()).converse()
+    client.text("Go.")
+    await client.wait_for(lambda: any(e.text == "Sorry." for e in client.events("utterance_said")))
+    result = client.events("tool_result")[0]
+    assert result.is_error
+    assert json.loads(result.result_json)["error_type"] == "validation_error"
+
+
 async def test_empty_completion_says_nothing(gateway, make_bot, reply):
     gateway.script = [reply(text="")]
     client = (await make_bot()).converse()

@@ -169,6 +169,25 @@ async def test_timeout() -> None:
     assert held.footer.duration_seconds == 3
 
 
+async def test_a_limit_reached_while_the_callers_model_hangs_is_the_callers_fault() -> None:
+    def agent() -> ScriptedPort:
+        return ScriptedPort(utterance("a", tone(440, 0.5, 24000), 24000, 10))
+
+    hung = ScriptedPort({60: [activity("STARTED")]})
+    held = await hold(agent(), hung, max_seconds=20, stall=5)
+    assert held.reason == "USER_STALLED"
+    assert held.footer.duration_seconds == 20
+    assert "limit of 20 s" in held.footer.stop_detail
+    # Not for long yet: the caller may just be thinking.
+    held = await hold(agent(), ScriptedPort({60: [activity("STARTED")]}), max_seconds=4, stall=5)
+    assert held.reason == "TIMEOUT"
+    # The agent is at work, so the caller waits for it.
+    working = utterance("a", tone(440, 0.5, 24000), 24000, 10)
+    working[70] = [activity("STARTED", "tool")]
+    held = await hold(ScriptedPort(working), ScriptedPort(), max_seconds=20, stall=5)
+    assert held.reason == "TIMEOUT"
+
+
 async def test_a_silent_agent_stalls() -> None:
     held = await hold(ScriptedPort(), ScriptedPort())
     assert held.reason == "AGENT_STALLED"

@@ -145,6 +145,33 @@ async def test_truncated_stream_ends_with_an_error(gateway, upstream, h, options
     assert caught.value.code() is C.UNAVAILABLE
 
 
+@pytest.mark.parametrize(
+    "events",
+    [
+        (),
+        (b": keep-alive\n\n",),
+        ({"id": "c1", "object": "chat.completion.chunk", "choices": []},),
+        ("half",),
+    ],
+)
+async def test_a_done_mark_alone_does_not_make_an_answer(gateway, upstream, h, events):
+    # As an empty answer it would count as the agent's silence.
+    events = [h.chunk({"content": "Half"}) if event == "half" else event for event in events]
+    upstream.replies["scripted/x"] = upstream.stream(*events)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await collect(gateway.chat.StreamChatCompletion(streamed(h.ask("scripted/x")), timeout=20))
+    assert caught.value.code() is C.UNAVAILABLE
+    assert error_info(caught.value).metadata["code"] == "upstream_truncated"
+
+
+async def test_an_empty_answer_that_ended_is_an_answer(gateway, upstream, h):
+    upstream.replies["scripted/x"] = upstream.stream(h.chunk({"content": ""}, "stop"))
+    _, metadata = await collect(
+        gateway.chat.StreamChatCompletion(streamed(h.ask("scripted/x")), timeout=20)
+    )
+    assert metadata is not None
+
+
 async def test_a_refusal_inside_a_stream_is_a_refusal(gateway, upstream, h):
     upstream.replies["scripted/x"] = upstream.stream(
         h.error_body("maximum context length is 10", "context_length_exceeded")

@@ -3,6 +3,7 @@
 import itertools
 import json
 
+import grpc
 import orjson
 import pytest
 from hypothesis import given
@@ -126,6 +127,42 @@ def test_format_cost():
     assert format_cost(0) == "0.0"
     assert format_cost(1e-7) == "0.0000001"
     assert format_cost(12.5) == "12.5"
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_proxys_page_says_nothing_about_the_request(status):
+    for page in (b"<html><h1>Bad Request</h1></html>", b"", b'{"detail": "no"}'):
+        assert provider_error(status, page, provider="p").code is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Your credit balance is too low to access the API.",
+        "API key expired. Please renew the API key.",
+        "API key not valid. Please pass a valid API key.",
+        "Invalid API key provided",
+        "You have insufficient funds",
+        "Your account has been suspended",
+    ],
+)
+def test_a_refused_account_is_no_refused_request(message):
+    body = {"error": {"message": message, "type": "invalid_request_error"}}
+    assert provider_error(400, body, provider="p").code is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "This model's maximum context length is 8192 tokens, you asked for 9000 tokens",
+        "Invalid value for 'temperature'",
+        "messages.3: tool_use ids were found without tool_result blocks",
+        "Unsupported parameter: reasoning_effort",
+    ],
+)
+def test_a_refused_request_stays_one(message):
+    body = {"error": {"message": message, "type": "invalid_request_error"}}
+    assert provider_error(400, body, provider="p").code is grpc.StatusCode.INVALID_ARGUMENT
 
 
 @given(payload=st.binary(max_size=50) | JSON, status=st.integers(200, 599))

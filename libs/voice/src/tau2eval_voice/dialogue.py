@@ -341,7 +341,7 @@ class Dialogue:
             )
         try:
             arguments = json.loads(call.arguments_json)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return _refusal("validation_error", f"The arguments are no JSON: {error}")
         if not isinstance(arguments, dict):
             return _refusal("validation_error", "The arguments are no JSON object.")

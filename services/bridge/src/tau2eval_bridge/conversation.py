@@ -224,6 +224,18 @@ class Conversation:
         """Returns whether either bot has something in flight."""
         return any(side.activities.busy(self.clock()) for side in self.sides)
 
+    def at_limit(self, *, audible: bool) -> Stop:
+        """Returns why a call stops that has reached its limit."""
+        limit = f"the call reached its limit of {self.limits.max_duration_seconds:g} s"
+        overdue = self.watch.caller_overdue(self.now, agent=self.agent.activities)
+        if overdue and not audible:
+            return Stop(
+                record_pb2.STOP_REASON_USER_STALLED,
+                f"{limit} while the simulated caller had owed a turn for over "
+                f"{self.limits.stall_seconds:g} s",
+            )
+        return Stop(record_pb2.STOP_REASON_TIMEOUT, limit)
+
     def _turn_ended(self, turn: record_pb2.Turn) -> None:
         if not self._stopped:
             self.watch.turn_ended(turn.role, self.now)

@@ -49,12 +49,27 @@ class StallWatch:
     def __init__(self, stall_seconds: float) -> None:
         self._limit = stall_seconds
         self.owes: voice_pb2.Role.ValueType = voice_pb2.ROLE_AGENT
+        self.owed_since = 0.0
         self._quiet_since = 0.0
 
     def turn_ended(self, role: voice_pb2.Role.ValueType, now: float) -> None:
         """A side's utterance ended: the other owes a turn."""
         self.owes = voice_pb2.ROLE_USER if role == voice_pb2.ROLE_AGENT else voice_pb2.ROLE_AGENT
+        self.owed_since = now
         self._quiet_since = max(self._quiet_since, now)
+
+    def caller_overdue(self, now: float, *, agent: Activities) -> bool:
+        """Returns whether the caller has owed a turn for too long, whatever its bot is busy with.
+
+        A call that reaches its limit like that shows a fault of the simulated caller (a hung model,
+        for instance), not of the agent. An agent that is at work, or was a moment ago, may have
+        asked the caller to wait.
+        """
+        return (
+            self.owes == voice_pb2.ROLE_USER
+            and not agent.busy(now)
+            and now - max(self.owed_since, agent.last_end) >= self._limit
+        )
 
     def check(self, now: float, *, active: bool) -> voice_pb2.Role.ValueType | None:
         """Returns the side that has stalled, if one has.

@@ -104,7 +104,7 @@ class TextConversation(Conversation):
         if self._exit is not None:
             return self._exit
         if self.now >= self.limits.max_duration_seconds:
-            return self._timeout()
+            return self.at_limit(audible=False)
         now = self.clock()
         for side in self.sides:
             reply = self._replies[side.role]
@@ -120,7 +120,7 @@ class TextConversation(Conversation):
         self.now += self.limits.stall_seconds
         if self.now >= self.limits.max_duration_seconds:
             self.now = self.limits.max_duration_seconds
-            return self._timeout()
+            return self.at_limit(audible=False)
         silence = f"sent nothing, with nothing in flight, for {self.limits.stall_seconds:g} s"
         if self.watch.owes == voice_pb2.ROLE_AGENT:
             return Stop(
@@ -128,12 +128,6 @@ class TextConversation(Conversation):
             )
         return Stop(
             record_pb2.STOP_REASON_USER_STALLED, f"the simulated caller owed a turn and {silence}"
-        )
-
-    def _timeout(self) -> Stop:
-        return Stop(
-            record_pb2.STOP_REASON_TIMEOUT,
-            f"the call reached its limit of {self.limits.max_duration_seconds:g} s",
         )
 
     def _deliver(self, side: Side, reply: _Reply) -> None:

@@ -72,10 +72,7 @@ class VoiceConversation(Conversation):
         if self._exit is not None:
             return self._exit if self.now >= self._exit_at else None
         if self.now >= self.limits.max_duration_seconds:
-            return Stop(
-                record_pb2.STOP_REASON_TIMEOUT,
-                f"the call reached its limit of {self.limits.max_duration_seconds:g} s",
-            )
+            return self.at_limit(audible=self._audible())
         stalled = self.watch.check(self.now, active=self._audible() or self.busy())
         if stalled is None:
             return None

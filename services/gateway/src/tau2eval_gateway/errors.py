@@ -24,6 +24,14 @@ _CONTEXT_LENGTH = re.compile(
     r"|exceeds? the (maximum|model's)[^.]{0,40}(token|context)",
     re.IGNORECASE,
 )
+# What some providers answer with status 400 though nothing is wrong with the request.
+_ACCOUNT = re.compile(
+    r"credit balance|billing|insufficient (credit|fund|quota|balance)|quota exceeded"
+    r"|(api[ _-]?key|token|credential)s? (is |are |has |have )?(not valid|invalid|expired|missing"
+    r"|been (revoked|disabled))|invalid (api[ _-]?key|credential)|account (is|has been) "
+    r"(deactivated|suspended|disabled)|payment (is )?required",
+    re.IGNORECASE,
+)
 _GENERIC_CODES = frozenset({"", "400", "413", "422", "invalid_request_error", "bad_request"})
 _REFUSAL_CODES = frozenset(
     {
@@ -190,6 +198,15 @@ def provider_error(
     if status < 400:
         status = _status_in_stream(code, kind)
     common: dict[str, Any] = {"provider": provider, "provider_status": status}
+    if status in (400, 413, 422) and not error:
+        # A proxy's page, for instance: nobody has said what is wrong with the request.
+        return UpstreamError(message, error_code="upstream_invalid_response", **common)
+    if status in (400, 413, 422) and _ACCOUNT.search(message):
+        return UpstreamError(
+            f"the provider refused the gateway's own account: {message}",
+            error_code="provider_account_refused",
+            **common,
+        )
     if status in (400, 413, 422):
         if code.lower() in _GENERIC_CODES and (
             _CONTEXT_LENGTH.search(message) or _CONTEXT_LENGTH.search(kind)

@@ -117,21 +117,24 @@ class ChatStream:
         if self._first is not None:
             event, self._first = self._first, None
             if event.data is not None and event.data.strip() == DONE:
-                raise StopAsyncIteration
+                raise self._truncated()
             return event
         assert self._events is not None
         async with self._bound("idle", self._idle_seconds):
             following = await anext(self._events, None)
-        if following is None:
-            wanted = self._call.request.body.get("n")
-            wanted = wanted if isinstance(wanted, int) else 1
-            if self._seen <= self._finished and len(self._finished) >= wanted:
+        done = following is not None and (following.data or b"").strip() == DONE
+        if following is None or done:
+            # A [DONE] alone does not make an answer whole: every choice must have ended.
+            if self._whole():
                 raise StopAsyncIteration
             raise self._truncated()
         self._watch(following)
-        if following.data is not None and following.data.strip() == DONE:
-            raise StopAsyncIteration
         return following
+
+    def _whole(self) -> bool:
+        wanted = self._call.request.body.get("n")
+        wanted = wanted if isinstance(wanted, int) else 1
+        return self._seen <= self._finished and len(self._finished) >= wanted
 
     def _watch(self, event: SseEvent) -> None:
         """Reads an event for usage, end and errors.
