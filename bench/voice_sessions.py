@@ -112,6 +112,9 @@ async def measure(process: psutil.Process, address: str, sessions: int) -> dict[
 
 
 def main(arguments: list[str]) -> int:
+    if len(arguments) > 1 or not all(argument.isdigit() for argument in arguments):
+        print(__doc__.strip(), "\n\nusage: voice_sessions.py [SESSIONS]", file=sys.stderr)
+        return 2
     sessions = int(arguments[0]) if arguments else 8
     if sessions < 2:
         print("at least two sessions are needed", file=sys.stderr)

@@ -187,7 +187,7 @@ _CURRENCIES = {
 _SPELLINGS = {
     "ok": "okay", "alright": "all right", "mr": "mister", "mrs": "missus", "dr": "doctor",
     "cannot": "can not", "gonna": "going to", "wanna": "want to",
-    "vs": "versus", "oclock": "o'clock",
+    "vs": "versus", "oclock": "o'clock", "goodbye": "good bye",
 }  # fmt: skip
 _CONTRACTIONS = {
     "won't": "will not", "can't": "can not", "shan't": "shall not", "let's": "let us",
