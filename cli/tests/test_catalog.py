@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tau2eval_cli.errors import WrongUse
+from tau2eval_cli.plan import choose_scenarios, make_folder
+
 SEED = "4da8c3f8adaffe176a9daaa5f20658bb9b36cd945733ab8f9ecf2e8bcbaabcc8"
 
 
@@ -90,7 +93,7 @@ def test_readable_view_of_a_scenario() -> None:
         (("serve", "bridg"), "bridge"),
         (("serve", "bridge", "--http-port", "1"), "gateway"),
         (("run",), "--domain tau2_airline"),
-        (("run", "--domain", "tau2_airline", "--scenarios", "tau2_airline__1"), "name what"),
+        (("run", "--domain", "tau2_airline", "--scenarios", "tau2_airline__1"), "one of the two"),
         (("run", "--scenarios", "tau2_airline__1", "--parallel", "0"), "--parallel"),
         (("run", "--scenarios", "tau2_airline__1", "--agent-url", "ws://h:1"), "gRPC target"),
         (("run", "--scenarios", "tau2_airline__1", "--agent-url", "here"), "gRPC target"),
@@ -156,3 +159,16 @@ def test_version_and_the_teaching_help() -> None:
     assert cli("--version").stdout.startswith("tau2-eval ")
     assert "Examples" in cli("--help").stdout
     assert "Examples" in cli("run", "--help").stdout
+
+
+def test_both_ways_of_naming_scenarios_are_one_too_many() -> None:
+    with pytest.raises(WrongUse, match="one of the two"):
+        choose_scenarios(["a__1"], ["a__1"], "a")
+
+
+def test_an_output_folder_that_cannot_be_made_is_wrong_use(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WrongUse, match="cannot be made"):
+        make_folder(tmp_path / "file" / "below")
+    make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()

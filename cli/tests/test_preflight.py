@@ -53,6 +53,17 @@ async def test_scripted_models_are_looked_up_and_not_asked(chat) -> None:
         await check_models(channel, "eval_1", [ModelUse("agent", "scripted/golf", "")])
 
 
+@pytest.mark.parametrize(
+    ("role", "model", "plays"),
+    [("agent", "scripted/caller", "the caller"), ("user", "scripted/gold", "the agent")],
+)
+async def test_a_script_on_the_wrong_side_is_wrong_use(chat, role, model, plays) -> None:
+    _, channel = chat
+    uses = [ModelUse("agent", model, ""), ModelUse("user", model, "")]
+    with pytest.raises(WrongUse, match=f"--{role}-model: {model} is a script for {plays}"):
+        await check_models(channel, "eval_1", uses)
+
+
 async def test_a_real_model_is_asked_with_its_parameters(chat) -> None:
     servicer, channel = chat
     parameters = '{"temperature": 0, "tool_choice": "auto"}'

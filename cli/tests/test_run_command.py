@@ -119,14 +119,15 @@ async def test_a_scenario_that_the_scorer_does_not_know(line, tmp_path: Path) ->
     assert line.bridge.requests == []
 
 
-async def test_services_that_do_not_start_exit_with_3(line, tmp_path: Path) -> None:
+async def test_a_setting_that_no_service_has_is_wrong_use(line, tmp_path: Path) -> None:
     code, out, err = await line.cli(
         *("run", "--scenarios", "tau2_airline__1", "--json", "--output-dir", str(tmp_path)),
         env={**os.environ, "TAU2EVAL_SCORER_NO_SUCH_SETTING": "1"},
     )
-    assert code == 3
+    assert code == 2
     assert out == ""
-    assert "scorer ended with exit code" in err
+    assert "scorer ended with exit code 2" in err
+    assert "TAU2EVAL_SCORER_NO_SUCH_SETTING" in err
     assert "Traceback" not in err.replace("(most recent call last)", "")
 
 

@@ -44,11 +44,12 @@ async def runner(
     line, tmp_path: Path, notes: Notes, patience: Patience = QUICK, **options
 ) -> AsyncIterator[Runner]:
     address = options.pop("bridge_address", line.address)
+    complete = options.pop("complete", None)
     settings = RunOptions(
         output_dir=tmp_path, bridge_address=address, scorer_address=line.address, **options
     )
     async with ScorerClient(line.address) as scorer, open_channel(address) as bridge:
-        yield Runner("eval_1", settings, bridge, scorer, notes, patience)
+        yield Runner("eval_1", settings, bridge, scorer, notes, patience, complete)
 
 
 async def run(line, tmp_path: Path, *names: str, notes: Notes | None = None, **options):
@@ -124,6 +125,27 @@ async def test_a_full_bridge_is_waited_for(line, tmp_path: Path) -> None:
     assert ("demo__1", "no free call: 8 of 8 calls") in notes.waits
     attempts = {request.attempt_id for request in line.bridge.requests}
     assert len(attempts) == 1
+
+
+async def test_no_call_begins_while_a_service_is_away(line, tmp_path: Path, until) -> None:
+    complete, notes = asyncio.Event(), Notes()
+    patient = Patience(reach=60, settle=0.3, first_pause=0.02, longest_pause=0.05)
+    async with runner(line, tmp_path, notes, patient, complete=complete) as running:
+        task = asyncio.create_task(running.run(["demo__1"]))
+        await until(lambda: bool(notes.waits))
+        assert notes.waits == [("demo__1", "a service is being started again")]
+        assert not notes.results
+        complete.set()
+        result = await task
+    assert notes.results == ["demo__1"]
+    assert result.exit_code == 0
+
+
+async def test_a_service_that_stays_away_is_not_waited_for_forever(line, tmp_path: Path) -> None:
+    notes = Notes()
+    async with runner(line, tmp_path, notes, complete=asyncio.Event()) as running:
+        await running.run(["demo__1"])
+    assert notes.results == ["demo__1"]
 
 
 async def test_a_call_that_meets_the_beginning_of_a_drain_is_tried_again(

@@ -82,8 +82,12 @@ async def test_a_dead_service_comes_back_on_its_ports_and_it_is_told(
     told: list[str] = []
     async with Supervisor(config(fakes, tmp_path), told.append) as supervisor:
         before, pids = dict(supervisor.running), supervisor.pids()
+        assert supervisor.complete.is_set()
         os.kill(pids["gateway"], signal.SIGKILL)
+        await until(lambda: any("gateway was ended" in text for text in told))
+        assert not supervisor.complete.is_set()
         await until(lambda: any("gateway listens again" in text for text in told))
+        assert supervisor.complete.is_set()
         assert supervisor.running == before
         assert supervisor.pids()["gateway"] != pids["gateway"]
         others = {name: pid for name, pid in supervisor.pids().items() if name != "gateway"}
@@ -115,7 +119,8 @@ async def test_a_service_that_fails_to_start_is_explained_and_nothing_stays(
     with pytest.raises(StartError) as caught:
         async with supervisor:
             pass
-    assert caught.value.exit_code == 3
+    # The service called it wrong use, so it is wrong use of this command, too.
+    assert caught.value.exit_code == 2
     assert "user-bot ended with exit code 2 before it listened" in caught.value.message
     assert "the port is taken" in caught.value.message
     assert supervisor.pids() == {}

@@ -12,14 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from tau2eval_cli.errors import NotValid
+from tau2eval_cli.errors import EXIT_NOT_VALID, EXIT_WRONG_USE, NotValid
 
 _TAIL_LINES = 12
 _LINE_LIMIT = 1 << 20
 
 
 class StartError(NotValid):
-    """A service did not come up."""
+    """A service did not come up.
+
+    A service that itself ended with "wrong use" (its settings, its fixtures) makes the command's
+    exit code that, too.
+    """
+
+    def __init__(self, message: str, exit_code: int = EXIT_NOT_VALID) -> None:
+        super().__init__(message)
+        self.exit_code = EXIT_WRONG_USE if exit_code == EXIT_WRONG_USE else EXIT_NOT_VALID
 
 
 @dataclass(frozen=True)
@@ -115,7 +123,9 @@ class Child:
             ) from None
         if line is None:
             code = await self._process.wait()
-            raise StartError(f"{self.name} {_ending(code)} before it listened.\n{self._log_tail()}")
+            raise StartError(
+                f"{self.name} {_ending(code)} before it listened.\n{self._log_tail()}", code
+            )
         self.addresses = Addresses(grpc=str(line.get("grpc", "")), http=str(line.get("http", "")))
         self._drain = asyncio.create_task(self._copy_stdout())
         return self.addresses

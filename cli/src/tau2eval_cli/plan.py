@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import secrets
 from collections.abc import Iterable, Sequence
@@ -169,7 +170,9 @@ def choose_scenarios(known: Sequence[str], names: Iterable[str], domain: str) ->
         WrongUse: For nothing, for both ways of asking, and for names that do not exist.
     """
     names = list(dict.fromkeys(names))
-    if bool(names) == bool(domain):
+    if names and domain:
+        raise WrongUse("give one of the two: --domain for all its scenarios, or --scenarios")
+    if not names and not domain:
         raise WrongUse(
             "name what to run: --domain tau2_airline for all 50, or "
             "--scenarios tau2_airline__1 tau2_airline__11; `tau2-eval scenarios` lists them"
@@ -179,6 +182,20 @@ def choose_scenarios(known: Sequence[str], names: Iterable[str], domain: str) ->
     for name in names:
         check_name(known, name)
     return names
+
+
+def make_folder(folder: Path) -> None:
+    """Makes the output folder, so that a run does not begin that cannot be kept.
+
+    Raises:
+        WrongUse: When it cannot be made or written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WrongUse(f"--output-dir {folder} cannot be made: {error.strerror}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise WrongUse(f"--output-dir {folder} cannot be written; name another folder")
 
 
 def in_domain(known: Sequence[str], domain: str) -> list[str]:

@@ -14,6 +14,8 @@ from tau2eval_cli.errors import WrongUse
 from tau2eval_common.errors import error_info
 
 SCRIPTED_PREFIX = "scripted/"
+SCRIPTED_CALLER = "scripted/caller"
+"""The one script that plays the caller; all others play the agent."""
 
 _CALL_SECONDS = 120.0
 _LIST_SECONDS = 30.0
@@ -65,10 +67,10 @@ async def check_models(channel: grpc.aio.Channel, run_id: str, uses: list[ModelU
         WrongUse: When a model or its parameters are refused, or a key is missing.
     """
     stub = gateway_pb2_grpc.ChatServiceStub(channel)
-    scripted = {use.model: use for use in uses if use.model.startswith(SCRIPTED_PREFIX)}
+    scripted = [use for use in uses if use.model.startswith(SCRIPTED_PREFIX)]
     if scripted:
-        await _look_up(stub, list(scripted.values()))
-    asked = [use for use in uses if use.model not in scripted]
+        await _look_up(stub, scripted)
+    asked = [use for use in uses if use not in scripted]
     faults = await asyncio.gather(*(_ask(stub, run_id, use) for use in asked))
     return [fault for fault in faults if fault]
 
@@ -87,6 +89,10 @@ async def _look_up(stub: gateway_pb2_grpc.ChatServiceAsyncStub, uses: list[Model
                 f"--{use.role}-model: no scripted model {use.model!r}.{hint} "
                 f"There are {', '.join(sorted(known))}"
             )
+    for use in uses:
+        if (use.model == SCRIPTED_CALLER) != (use.role == "user"):
+            plays = "the caller" if use.model == SCRIPTED_CALLER else "the agent"
+            raise WrongUse(f"--{use.role}-model: {use.model} is a script for {plays}")
 
 
 async def _ask(stub: gateway_pb2_grpc.ChatServiceAsyncStub, run_id: str, use: ModelUse) -> str:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from tau2eval_cli.environment import check_environment
 from tau2eval_cli.errors import EXIT_INTERRUPTED, Interrupted
-from tau2eval_cli.plan import RunOptions, choose_scenarios, new_run_id
+from tau2eval_cli.plan import RunOptions, choose_scenarios, make_folder, new_run_id
 from tau2eval_cli.preflight import ModelUse, check_models
 from tau2eval_cli.progress import make_progress
 from tau2eval_cli.report import print_summary
@@ -87,6 +87,7 @@ class RunCommand:
             check_environment(os.environ)
             scenarios = choose_scenarios(catalog.known_scenarios(), self._names, self._domain)
             catalog.check_fixtures()
+            make_folder(self._options.output_dir)
         elif bool(self._names) == bool(self._domain):
             choose_scenarios([], self._names, self._domain)
         try:
@@ -132,7 +133,8 @@ class RunCommand:
             bridge = await stack.enter_async_context(open_channel(bridge_address))
             self._say(f"run {run_id}: {len(scenarios)} scenarios, {options.parallel} at a time")
             with make_progress(self._console, len(scenarios), options.parallel) as progress:
-                runner = Runner(run_id, options, bridge, scorer, progress, self._patience)
+                complete = self._supervisor.complete if self._supervisor is not None else None
+                runner = Runner(run_id, options, bridge, scorer, progress, self._patience, complete)
                 self._runner = runner
                 result = await runner.run(scenarios)
             self._stopping = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import uuid
 from collections import deque
@@ -73,6 +74,7 @@ class Runner:
         scorer: ScorerClient,
         progress: Progress,
         patience: Patience | None = None,
+        complete: asyncio.Event | None = None,
     ) -> None:
         self.interrupted = False
         self._run_id = run_id
@@ -81,6 +83,7 @@ class Runner:
         self._scorer = scorer
         self._progress = progress
         self._patience = patience or Patience()
+        self._complete = complete
         self._stop = asyncio.Event()
         self._problems: list[str] = []
         # Of all calls together: a bridge that is gone is waited for once, not once a scenario.
@@ -183,6 +186,7 @@ class Runner:
             self._progress.event(name, event)
 
         while True:
+            await self._all_services(name)
             call.asked = True
             try:
                 return await hold_call(
@@ -207,6 +211,17 @@ class Runner:
             # Spread, so that parallel runs do not knock together.
             await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311 no secret
             pause = min(2 * pause, patience.longest_pause)
+
+    async def _all_services(self, name: str) -> None:
+        """Waits, within bounds, until no service of ours is being started again.
+
+        A call that begins while the gateway is away, say, would be lost for nothing.
+        """
+        if self._complete is None or self._complete.is_set():
+            return
+        self._progress.waiting(name, "a service is being started again")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._complete.wait(), self._patience.reach)
 
     async def _cancelled(self, call: _Call) -> ScenarioResult | None:
         """Waits for the bridge's record of a cancelled call; makes one if none comes.

@@ -60,11 +60,15 @@ class Supervisor:
     Attributes:
         running: Where each service listens, by name.
         given_up: Set when a service died for good.
+        complete: Set while every service runs that was started.
     """
 
     def __init__(self, config: SupervisorConfig, notify: Callable[[str], None]) -> None:
         self.running: dict[str, Addresses] = {}
         self.given_up = asyncio.Event()
+        self.complete = asyncio.Event()
+        self.complete.set()
+        self._down: set[str] = set()
         self._config = config
         self._notify = notify
         self._children: dict[str, Child] = {}
@@ -150,6 +154,8 @@ class Supervisor:
     async def _keep(self, spec: ServiceSpec, child: Child) -> None:
         for attempt in range(MAX_RESTARTS):
             await child.wait()
+            self._down.add(spec.name)
+            self.complete.clear()
             self._notify(
                 f"{spec.name} {child.describe_end()}; starting it again "
                 f"({attempt + 1} of {MAX_RESTARTS})"
@@ -163,6 +169,9 @@ class Supervisor:
                 child = self._children[spec.name]
                 await child.end(self._config.grace_seconds)
                 continue
+            self._down.discard(spec.name)
+            if not self._down:
+                self.complete.set()
             self._notify(f"{spec.name} listens again")
         await child.wait()
         self._notify(f"{spec.name} {child.describe_end()} once more and is given up")

@@ -14,6 +14,7 @@ from rich.table import Table
 from tau2eval_cli.child import Addresses
 from tau2eval_cli.environment import address_names, check_environment
 from tau2eval_cli.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted, NotValid, WrongUse
+from tau2eval_cli.plan import make_folder
 from tau2eval_cli.services import SERVICES
 from tau2eval_cli.signals import two_step_end
 from tau2eval_cli.supervisor import Supervisor, SupervisorConfig
@@ -75,7 +76,11 @@ class UpCommand:
         Raises:
             CommandError: When the services would not start, or one died for good.
         """
+        from tau2eval_cli import catalog
+
         check_environment(os.environ)
+        catalog.check_fixtures()
+        make_folder(self._output_dir)
         if self._env_file is not None and not self._env_file.absolute().parent.is_dir():
             raise WrongUse(f"--env-file: there is no folder {self._env_file.absolute().parent}")
         try:
