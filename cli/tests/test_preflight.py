@@ -5,7 +5,7 @@ import pytest
 
 from tau2eval.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from tau2eval_cli.errors import WrongUse
-from tau2eval_cli.preflight import ModelUse, check_models
+from tau2eval_cli.preflight import ModelUse, check_models, check_targets
 from tau2eval_common.client import open_channel
 from tau2eval_common.errors import (
     CapacityExhausted,
@@ -107,3 +107,16 @@ async def test_what_may_pass_is_told_and_the_run_goes_on(chat, fault: Tau2EvalEr
 async def test_a_gateway_that_is_gone_is_left_to_the_calls() -> None:
     async with open_channel("127.0.0.1:1") as channel:
         assert await check_models(channel, "eval_1", [ModelUse("agent", "scripted/x", "")]) == []
+
+
+async def test_targets_where_nothing_listens_are_wrong_use(unused_tcp_port) -> None:
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        await check_targets({"--agent-url": f"127.0.0.1:{port}", "--user-url": ""})
+        gone = f"127.0.0.1:{unused_tcp_port}"
+        with pytest.raises(WrongUse, match=f"--user-url: nothing listens at {gone}"):
+            await check_targets({"--agent-url": f"127.0.0.1:{port}", "--user-url": gone}, 0.5)
+    finally:
+        await server.stop(0)

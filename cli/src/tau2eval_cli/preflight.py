@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import difflib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import grpc
 
 from tau2eval.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from tau2eval_cli.errors import WrongUse
+from tau2eval_common.client import open_channel
 from tau2eval_common.errors import error_info
 
 SCRIPTED_PREFIX = "scripted/"
 SCRIPTED_CALLER = "scripted/caller"
 """The one script that plays the caller; all others play the agent."""
+
+TARGET_SECONDS = 5.0
+"""How long a service of the person's own may take to answer."""
 
 _CALL_SECONDS = 120.0
 _LIST_SECONDS = 30.0
@@ -73,6 +78,29 @@ async def check_models(channel: grpc.aio.Channel, run_id: str, uses: list[ModelU
     asked = [use for use in uses if use not in scripted]
     faults = await asyncio.gather(*(_ask(stub, run_id, use) for use in asked))
     return [fault for fault in faults if fault]
+
+
+async def check_targets(targets: Mapping[str, str], seconds: float = TARGET_SECONDS) -> None:
+    """Checks that something listens where the person said.
+
+    Args:
+        targets: Flag to gRPC target; empty targets are left out.
+        seconds: How long each may take to answer.
+
+    Raises:
+        WrongUse: With the first that does not.
+    """
+
+    async def check(flag: str, target: str) -> None:
+        async with open_channel(target) as channel:
+            try:
+                await asyncio.wait_for(channel.channel_ready(), seconds)
+            except TimeoutError:
+                raise WrongUse(
+                    f"{flag}: nothing listens at {target} ({seconds:g} s waited). Start it first"
+                ) from None
+
+    await asyncio.gather(*(check(flag, target) for flag, target in targets.items() if target))
 
 
 async def _look_up(stub: gateway_pb2_grpc.ChatServiceAsyncStub, uses: list[ModelUse]) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 from tau2eval_cli.environment import check_environment
 from tau2eval_cli.errors import EXIT_INTERRUPTED, Interrupted
 from tau2eval_cli.plan import RunOptions, choose_scenarios, make_folder, new_run_id
-from tau2eval_cli.preflight import ModelUse, check_models
+from tau2eval_cli.preflight import ModelUse, check_models, check_targets
 from tau2eval_cli.progress import make_progress
 from tau2eval_cli.report import print_summary
 from tau2eval_cli.results import RunResult
@@ -115,6 +115,7 @@ class RunCommand:
     async def _run(self, scenarios: list[str]) -> RunResult:
         options = self._options
         run_id = new_run_id(datetime.now().astimezone())
+        await check_targets(self._targets())
         async with contextlib.AsyncExitStack() as stack:
             bridge_address, scorer_address = options.bridge_address, options.scorer_address
             if options.embedded:
@@ -139,6 +140,16 @@ class RunCommand:
                 result = await runner.run(scenarios)
             self._stopping = True
             return result
+
+    def _targets(self) -> dict[str, str]:
+        """Returns what must listen first, by flag. A bridge elsewhere reaches bots itself."""
+        options = self._options
+        if options.embedded:
+            return {"--agent-url": options.agent_url, "--user-url": options.user_url}
+        return {
+            "--bridge-address": options.bridge_address,
+            "--scorer-address": options.scorer_address,
+        }
 
     async def _check_models(self, gateway_address: str, run_id: str) -> None:
         """Asks the gateway for the models of our own bots.
