@@ -107,8 +107,9 @@ class ScorerClient:
             )
         except grpc.aio.AioRpcError:
             return None
+        ids = (attempt.attempt_id, _placeholder_id(attempt))
         for verdict in response.verdicts:
-            if verdict.scenario == attempt.scenario and verdict.attempt_id == attempt.attempt_id:
+            if verdict.scenario == attempt.scenario and verdict.attempt_id in ids:
                 return verdict
         return None
 
@@ -117,7 +118,9 @@ class ScorerClient:
     ) -> scorer_pb2.Verdict:
         """Records an attempt that was never held to its end, so that the run's store is whole.
 
-        When the scorer has a record of this attempt already, its verdict on that one is returned.
+        It has an id of its own, so that the bridge's record of the same attempt, which may still
+        come, is not taken for a repetition; the scorer lets a score replace it. Returned is the
+        verdict that counts.
 
         Raises:
             ScorerUnusable: When the record cannot be sent.
@@ -126,7 +129,7 @@ class ScorerClient:
             format_version=RECORD_FORMAT_VERSION,
             run_id=attempt.run_id,
             scenario=attempt.scenario,
-            attempt_id=attempt.attempt_id,
+            attempt_id=_placeholder_id(attempt),
             started_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             settings_json=json.dumps(attempt.settings, sort_keys=True),
             versions_json=json.dumps({"tau2eval-cli": version("tau2eval-cli")}),
@@ -147,7 +150,7 @@ class ScorerClient:
             response = await self._runs.SubmitConversation(parts(), timeout=_CALL_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise self._unusable("take the record", error) from error
-        return response.verdict
+        return await self.verdict_of(attempt) or response.verdict
 
     async def finish_run(self, run_id: str) -> scorer_pb2.FinishRunResponse:
         """Closes the run.
@@ -208,3 +211,7 @@ def _open_below(folder: Path, path: str) -> IO[bytes]:
     target = folder.joinpath(*parts)
     target.parent.mkdir(parents=True, exist_ok=True)
     return target.open("wb")
+
+
+def _placeholder_id(attempt: Attempt) -> str:
+    return f"{attempt.attempt_id}-lost"

@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tau2eval.scorer.v1 import scorer_pb2, scorer_pb2_grpc
+from tau2eval_common import server as server_module
 from tau2eval_common.client import open_channel
 from tau2eval_common.errors import error_info
 
@@ -172,6 +173,31 @@ async def test_the_end_of_the_parent_ends_the_server_with_calls_in_progress():
         with pytest.raises(grpc.RpcError):
             await held
         assert await asyncio.wait_for(process.wait(), 60) == 0
+
+
+async def test_a_quiet_call_may_be_pinged():
+    # With a wrong option name the server ended quiet calls after 80 s: "Too many pings".
+    quick = {
+        "grpc.keepalive_time_ms": 300,
+        "grpc.http2.min_ping_interval_without_data_ms": 100,
+    }
+    options = [(key, quick.get(key, value)) for key, value in server_module.SERVER_OPTIONS]
+    assert set(quick) <= {key for key, _ in options}
+
+    class Quiet(scorer_pb2_grpc.RunServiceServicer):
+        async def GetRun(self, request, context):
+            await asyncio.sleep(4)
+            return scorer_pb2.GetRunResponse(created_at="done")
+
+    server = grpc.aio.server(options=options)
+    scorer_pb2_grpc.add_RunServiceServicer_to_server(Quiet(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
+            assert (await get_run(channel, "x")).created_at == "done"
+    finally:
+        await server.stop(0)
 
 
 async def test_port_in_use_is_wrong_use():

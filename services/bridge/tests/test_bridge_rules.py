@@ -6,13 +6,14 @@ import asyncio
 import json
 from pathlib import Path
 
+import grpc
 import pytest
 from bridge_fakes import Event
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tau2eval.bridge.v1 import bridge_pb2
-from tau2eval.scorer.v1 import record_pb2
+from tau2eval.scorer.v1 import record_pb2, scorer_pb2, scorer_pb2_grpc
 from tau2eval.voice.v1 import voice_pb2
 from tau2eval_bridge import stop as stops
 from tau2eval_bridge.client_feed import ClientFeed
@@ -20,6 +21,7 @@ from tau2eval_bridge.clock import LatenessLog, RealTimePacer, VirtualPacer
 from tau2eval_bridge.header import without_credentials
 from tau2eval_bridge.heard import assign_heard, split_words
 from tau2eval_bridge.latency import response_latency, set_latencies
+from tau2eval_bridge.scorer_client import ScorerClient, SubmitFailed
 from tau2eval_bridge.spool import MAGIC, Spool, SpoolError, read_spool
 from tau2eval_bridge.stall import Activities, StallWatch
 from tau2eval_bridge.turns import SideTurns
@@ -416,6 +418,30 @@ def test_a_spool_gives_back_its_parts(tmp_path: Path) -> None:
     data = spool.path.read_bytes()
     spool.path.write_bytes(data[:-10])  # Cut off in the middle of a part.
     assert len(list(read_spool(spool.path))) == 49
+
+
+async def test_a_spool_that_cannot_be_read_fails_the_submit_and_cancels_nothing(
+    tmp_path: Path,
+) -> None:
+    class Runs(scorer_pb2_grpc.RunServiceServicer):
+        async def SubmitConversation(self, request_iterator, context):  # type: ignore[no-untyped-def]
+            async for _ in request_iterator:
+                pass
+            return scorer_pb2.SubmitConversationResponse()
+
+    server = grpc.aio.server()
+    scorer_pb2_grpc.add_RunServiceServicer_to_server(Runs(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    damaged = tmp_path / "x.record"
+    damaged.write_bytes(MAGIC + b"\xff\xff\xff\xff")
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            for path in (damaged, tmp_path / "missing.record"):
+                with pytest.raises(SubmitFailed, match="record"):
+                    await ScorerClient(channel).submit(path)
+    finally:
+        await server.stop(0)
 
 
 def test_a_damaged_spool_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -35,7 +36,9 @@ class TextPort(ScriptedPort):
             self.put(*self.reply(request.text.text))
 
 
-async def hold(agent: Reply, user: Reply, **limits: float) -> tuple[record_pb2.RecordFooter, str]:
+async def hold(
+    agent: Reply, user: Reply, unanswered: float = 0.05, **limits: float
+) -> tuple[record_pb2.RecordFooter, str]:
     events: list[bridge_pb2.ScenarioEvent] = []
     call = TextConversation(
         TextPort(agent),
@@ -48,6 +51,7 @@ async def hold(agent: Reply, user: Reply, **limits: float) -> tuple[record_pb2.R
         events.append,
         settle_seconds=0.001,
         grace_seconds=0.05,
+        unanswered_seconds=unanswered,
     )
     stop = await call.finish(await call.run())
     footer = call.footer(stop, 2)
@@ -109,6 +113,37 @@ async def test_a_silent_agent_stalls_in_virtual_time() -> None:
     footer, reason = await hold(lambda _: [activity("STARTED"), activity("STOPPED")], say("x"))
     assert reason == "AGENT_STALLED"
     assert footer.duration_seconds == 30
+
+
+async def test_a_bot_whose_process_is_held_up_is_waited_for() -> None:
+    loop = asyncio.get_running_loop()
+    ports: list[TextPort] = []
+
+    class LatePort(TextPort):
+        def send(self, request: voice_pb2.ConverseRequest, due: float | None = None) -> None:
+            if request.WhichOneof("message") == "text":
+                loop.call_later(0.3, lambda: self.put(text("sorry, bye"), leave()))
+            else:
+                super().send(request, due)
+
+    ports += [LatePort(say("hello")), TextPort(say("please help"))]
+    call = TextConversation(
+        *ports,
+        Limits(max_duration_seconds=900, stall_seconds=30, finish_timeout_seconds=0.05),
+        Recorder(ListSink(), 24000),
+        lambda event: None,
+        settle_seconds=0.001,
+        grace_seconds=0.05,
+        unanswered_seconds=30,
+    )
+    stop = await call.run()
+    assert record_pb2.StopReason.Name(stop.reason) == "STOP_REASON_AGENT_EXIT"
+
+
+async def test_a_bot_that_worked_and_said_nothing_is_not_waited_for_longer() -> None:
+    silent = [activity("STARTED"), activity("STOPPED")]
+    _, reason = await hold(lambda _: silent, say("x"), unanswered=3600)
+    assert reason == "AGENT_STALLED"
 
 
 async def test_a_silent_caller_stalls() -> None:

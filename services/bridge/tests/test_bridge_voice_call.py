@@ -201,6 +201,37 @@ async def test_a_silent_caller_stalls() -> None:
     assert held.footer.duration_seconds == pytest.approx(0.7 + 5, abs=0.1)
 
 
+def silent_words(tick: int) -> dict[int, list[Response]]:
+    said = voice_pb2.UtteranceSaid(utterance_id="dots", text="...")
+    return {
+        tick: [
+            event(speech_started=voice_pb2.SpeechStarted(utterance_id="dots")),
+            event(utterance_said=said),
+            event(speech_stopped=voice_pb2.SpeechStopped(utterance_id="dots")),
+        ]
+    }
+
+
+async def test_words_without_sound_pay_no_debt() -> None:
+    # The caller said nothing that could be heard: its fault, not the agent's silence.
+    agent = ScriptedPort(utterance("a", tone(440, 0.5, 24000), 24000, 10))
+    held = await hold(agent, ScriptedPort(silent_words(60)))
+    assert held.reason == "USER_STALLED"
+    held = await hold(ScriptedPort(silent_words(10)), ScriptedPort())
+    assert held.reason == "AGENT_STALLED"
+
+
+@pytest.mark.parametrize("kind", ["MODEL_REQUEST", "GATEWAY", "SPEECH"])
+@pytest.mark.parametrize("later", [0, 1])
+async def test_a_fatal_error_before_the_exit_holds(kind: str, later: int) -> None:
+    script = merge({50: [error(kind)]}, {50 + later: [leave()]})
+    held = await hold(ScriptedPort(script), ScriptedPort())
+    expected = {
+        "MODEL_REQUEST": "AGENT_ERROR", "GATEWAY": "GATEWAY_ERROR", "SPEECH": "SPEECH_ERROR"
+    }  # fmt: skip
+    assert held.reason == expected[kind]
+
+
 async def test_a_busy_agent_does_not_stall() -> None:
     agent = ScriptedPort({0: [activity("STARTED")], 600: [activity("STOPPED")]})
     held = await hold(agent, ScriptedPort())

@@ -144,6 +144,11 @@ def test_a_proxys_page_says_nothing_about_the_request(status):
         "Invalid API key provided",
         "You have insufficient funds",
         "Your account has been suspended",
+        "This organization has been disabled.",
+        "You have reached your specified API usage limits.",
+        "You exceeded your current quota, please check your plan and billing details.",
+        "Your account is not active",
+        "User location is not supported for the API use.",
     ],
 )
 def test_a_refused_account_is_no_refused_request(message):
@@ -158,6 +163,7 @@ def test_a_refused_account_is_no_refused_request(message):
         "Invalid value for 'temperature'",
         "messages.3: tool_use ids were found without tool_result blocks",
         "Unsupported parameter: reasoning_effort",
+        "Invalid value for messages[3].tool_calls[0].function.arguments: 'billing'",
     ],
 )
 def test_a_refused_request_stays_one(message):

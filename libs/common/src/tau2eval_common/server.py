@@ -31,10 +31,11 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
-_SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
+SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     *CHANNEL_OPTIONS,
     ("grpc.so_reuseport", 0),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    # Clients ping quiet calls every 20 s (a model that thinks, a slow judge): that is no abuse.
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )
 
 
@@ -67,7 +68,7 @@ async def serve(service: Service, settings: ServiceSettings) -> None:
     Raises:
         OSError: When the port cannot be had.
     """
-    server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=list(_SERVER_OPTIONS))
+    server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=list(SERVER_OPTIONS))
     health_servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     stopping = asyncio.Event()

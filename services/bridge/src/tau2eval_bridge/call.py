@@ -311,6 +311,7 @@ class Call:
                 thinking_seconds=settings.text_thinking_seconds,
                 settle_seconds=settings.text_settle_seconds,
                 grace_seconds=settings.text_grace_seconds,
+                unanswered_seconds=settings.text_unanswered_seconds,
             )
         return VoiceConversation(
             agent,

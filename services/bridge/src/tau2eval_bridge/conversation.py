@@ -116,6 +116,7 @@ class Conversation:
         self.sides = (self.agent, self.user)
         self.watch = StallWatch(self.limits.stall_seconds)
         self._noticed: list[Stop] = []
+        self._before_exit: list[Stop] = []
         self._transcripts: list[record_pb2.TimedEvent] = []
         self._cancelled = False
         self._exit: Stop | None = None
@@ -204,7 +205,8 @@ class Conversation:
             self.note("the simulated caller's bot sent an Exit, which was ignored")
         elif self._exit is None:
             self._exit = stops.of_exit(event.reason)
-            self._noticed = [s for s in self._noticed if s.reason in _STRONGER_THAN_EXIT]
+            # What was noticed before the exit came first, whatever tick both are looked at.
+            self._before_exit, self._noticed = self._noticed, []
             self._on_exit()
 
     def _on_exit(self) -> None:
@@ -237,7 +239,8 @@ class Conversation:
         return Stop(record_pb2.STOP_REASON_TIMEOUT, limit)
 
     def _turn_ended(self, turn: record_pb2.Turn) -> None:
-        if not self._stopped:
+        # Words that made no sound were not heard: who owed a turn owes it still.
+        if not self._stopped and turn.end_seconds > turn.start_seconds:
             self.watch.turn_ended(turn.role, self.now)
         shown = record_pb2.Turn()
         shown.CopyFrom(turn)
@@ -262,7 +265,8 @@ class Conversation:
             )
         found, self._noticed = self._noticed, []
         if self._exit is not None:
-            found = [s for s in found if s.reason in _STRONGER_THAN_EXIT]
+            before, self._before_exit = self._before_exit, []
+            found = before + [s for s in found if s.reason in _STRONGER_THAN_EXIT]
         return stops.choose(found)
 
     # The end.

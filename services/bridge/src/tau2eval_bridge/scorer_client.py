@@ -55,7 +55,7 @@ class ScorerClient:
     channel: grpc.aio.Channel
     scenario_timeout: float = 20.0
     submit_timeout: float = 300.0
-    submit_retries: int = 4
+    submit_retries: int = 8
     submit_backoff: float = 0.5
 
     async def get_scenario(self, name: str) -> scorer_pb2.GetScenarioResponse:
@@ -93,26 +93,38 @@ class ScorerClient:
         stub = scorer_pb2_grpc.RunServiceStub(self.channel)
         wait = self.submit_backoff
         for attempt in range(self.submit_retries + 1):
+            faults: list[Exception] = []
             try:
-                response = await stub.SubmitConversation(_parts(path), timeout=self.submit_timeout)
+                response = await stub.SubmitConversation(
+                    _parts(path, faults), timeout=self.submit_timeout
+                )
+                if faults:
+                    raise SubmitFailed(str(faults[0]))
                 return response.verdict
             except grpc.aio.AioRpcError as error:
+                if faults:
+                    raise SubmitFailed(str(faults[0])) from error
                 line = describe_rpc_error(error)
                 if error.code() not in _RETRIED or attempt == self.submit_retries:
                     raise SubmitFailed(line) from error
                 logger.warning("submitting %s failed, will try again: %s", path.name, line)
-            except (OSError, SpoolError) as error:
-                raise SubmitFailed(str(error)) from error
             await asyncio.sleep(wait)
             wait = min(wait * 2, _MAX_BACKOFF_SECONDS)
         raise AssertionError("unreachable")
 
 
-async def _parts(path: Path) -> AsyncIterator[scorer_pb2.SubmitConversationRequest]:
+async def _parts(
+    path: Path, faults: list[Exception]
+) -> AsyncIterator[scorer_pb2.SubmitConversationRequest]:
+    """Yields the spooled parts. A fault goes into `faults`: raised, it would cancel the caller."""
     parts = read_spool(path)
     while True:
-        # Reading blocks for the disk; other calls keep their clock.
-        part = await asyncio.to_thread(next, parts, None)
+        try:
+            # Reading blocks for the disk; other calls keep their clock.
+            part = await asyncio.to_thread(next, parts, None)
+        except (OSError, SpoolError) as error:
+            faults.append(error)
+            return
         if part is None:
             return
         yield scorer_pb2.SubmitConversationRequest(part=part)

@@ -42,6 +42,8 @@ class BridgeSettings(ServiceSettings):
         text_thinking_seconds: Virtual pause before each reply in text modality.
         text_settle_seconds: Real time without a further message after which a side's reply in
             text modality counts as whole.
+        text_unanswered_seconds: The same for a side that has shown no sign of work since the words
+            reached it: its process may be held up.
         text_grace_seconds: Real time with nothing in flight and no Text after which a side that
             owes a turn counts as silent in text modality.
     """
@@ -62,7 +64,7 @@ class BridgeSettings(ServiceSettings):
     exit_tail_seconds: float = Field(default=0.3, ge=0)
     scenario_timeout_seconds: float = Field(default=20.0, gt=0)
     submit_timeout_seconds: float = Field(default=300.0, gt=0)
-    submit_retries: int = Field(default=4, ge=0)
+    submit_retries: int = Field(default=8, ge=0)
     submit_backoff_seconds: float = Field(default=0.5, ge=0)
     spool_dir: str = ""
     heartbeat_seconds: float = Field(default=5.0, gt=0)
@@ -71,6 +73,7 @@ class BridgeSettings(ServiceSettings):
     text_thinking_seconds: float = Field(default=0.5, ge=0)
     text_settle_seconds: float = Field(default=0.03, ge=0)
     text_grace_seconds: float = Field(default=2.0, gt=0)
+    text_unanswered_seconds: float = Field(default=20.0, gt=0)
 
     @field_validator("input_sample_rate_hz", "recording_sample_rate_hz")
     @classmethod

@@ -16,7 +16,8 @@ from tau2eval.scorer.v1 import record_pb2
 
 MAGIC = b"t2erec\x00\x01"
 SUFFIX = ".record"
-MAX_PART_BYTES = 8 * 1024 * 1024
+MAX_PART_BYTES = 32 * 1024 * 1024
+"""Above the largest message that a bot can send, so that what was written can be read."""
 _LENGTH = struct.Struct(">I")
 
 

@@ -30,13 +30,16 @@ class TextConversation(Conversation):
     thought. A reply is handed on when its bot has nothing in flight and has been quiet for
     `settle_seconds` (wall clock), so that the words around a tool call travel together. A side
     that owes a turn, has nothing in flight and sends nothing for `grace_seconds` (wall clock) has
-    stalled: virtual time jumps to the stall limit. Nobody can be interrupted.
+    stalled: virtual time jumps to the stall limit. One that has shown no sign of work since the
+    words reached it may just be held up (a busy machine, a pause of its process), so it gets
+    `unanswered_seconds`. Nobody can be interrupted.
     """
 
     words_per_minute: float = 150.0
     thinking_seconds: float = 0.5
     settle_seconds: float = 0.03
     grace_seconds: float = 2.0
+    unanswered_seconds: float = 20.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,6 +47,7 @@ class TextConversation(Conversation):
         self._sequence = {voice_pb2.ROLE_AGENT: 0, voice_pb2.ROLE_USER: 0}
         self._ended = 0.0
         self._quiet_since = 0.0
+        self._delivered = 0.0
 
     def clock(self) -> float:
         """Returns the wall clock: jobs in flight run on it."""
@@ -51,7 +55,7 @@ class TextConversation(Conversation):
 
     async def run(self) -> Stop:
         """Holds the call until something ends it."""
-        self._quiet_since = self.clock()
+        self._quiet_since = self._delivered = self.clock()
         self.agent.port.send(voice_pb2.ConverseRequest(cue=voice_pb2.Cue()))
         while True:
             if any(side.port.inbox for side in self.sides):
@@ -115,7 +119,7 @@ class TextConversation(Conversation):
             ):
                 self._deliver(side, reply)
         waiting = any(reply.texts for reply in self._replies.values())
-        if waiting or self.busy() or now - self._last_sign() < self.grace_seconds:
+        if waiting or self.busy() or now - self._last_sign() < self._grace():
             return None
         self.now += self.limits.stall_seconds
         if self.now >= self.limits.max_duration_seconds:
@@ -131,7 +135,7 @@ class TextConversation(Conversation):
         )
 
     def _deliver(self, side: Side, reply: _Reply) -> None:
-        self._quiet_since = self.clock()
+        self._quiet_since = self._delivered = self.clock()
         self.other(side).port.send(
             voice_pb2.ConverseRequest(
                 text=voice_pb2.Text(
@@ -143,6 +147,12 @@ class TextConversation(Conversation):
         )
         self._sequence[side.role] += 1
         self._replies[side.role] = _Reply()
+
+    def _grace(self) -> float:
+        """Returns how long (wall clock) the side that owes a turn may send nothing."""
+        owing = self.agent if self.watch.owes == voice_pb2.ROLE_AGENT else self.user
+        worked = owing.activities.last_end > self._delivered
+        return self.grace_seconds if worked else max(self.grace_seconds, self.unanswered_seconds)
 
     def _last_sign(self) -> float:
         return max(self._quiet_since, *(side.activities.last_end for side in self.sides))
@@ -159,7 +169,7 @@ class TextConversation(Conversation):
             return max(min(settle), 0.001)
         if self.busy():
             return 1.0
-        return max(self._last_sign() + self.grace_seconds - now, 0.001)
+        return max(self._last_sign() + self._grace() - now, 0.001)
 
     async def _wait(self, seconds: float) -> None:
         waits = [asyncio.ensure_future(side.port.changed.wait()) for side in self.sides]

@@ -26,7 +26,10 @@ _CONTEXT_LENGTH = re.compile(
 )
 # What some providers answer with status 400 though nothing is wrong with the request.
 _ACCOUNT = re.compile(
-    r"credit balance|billing|insufficient (credit|fund|quota|balance)|quota exceeded"
+    r"credit balance|billing (details|account|plan|limit|hard limit)"
+    r"|insufficient (credit|fund|quota|balance)|quota exceeded"
+    r"|exceeded (your|the) (current )?quota|usage limits?|organization has been|not active"
+    r"|location is not supported"
     r"|(api[ _-]?key|token|credential)s? (is |are |has |have )?(not valid|invalid|expired|missing"
     r"|been (revoked|disabled))|invalid (api[ _-]?key|credential)|account (is|has been) "
     r"(deactivated|suspended|disabled)|payment (is )?required",

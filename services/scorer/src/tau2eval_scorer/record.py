@@ -178,8 +178,14 @@ class Conversation:
 
     @property
     def agent_turns(self) -> int:
-        """The agent's completed turns: utterances in which words were said."""
-        return sum(1 for turn in self.turns if turn.role is Role.AGENT and turn.text.strip())
+        """The agent's completed turns: utterances in which words were said, and in voice heard."""
+        return sum(
+            1
+            for turn in self.turns
+            if turn.role is Role.AGENT
+            and turn.text.strip()
+            and (self.header.modality != "voice" or turn.end_seconds > turn.start_seconds)
+        )
 
 
 @dataclass(frozen=True)
