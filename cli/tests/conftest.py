@@ -15,9 +15,11 @@ import grpc
 import pytest
 
 from tau2eval.bridge.v1 import bridge_pb2, bridge_pb2_grpc
+from tau2eval.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from tau2eval.scorer.v1 import record_pb2, scorer_pb2, scorer_pb2_grpc
 from tau2eval.voice.v1 import voice_pb2
 from tau2eval_cli.services import ServiceSpec
+from tau2eval_common.errors import Tau2EvalError, abort_with
 
 FAKE_SERVICE = Path(__file__).with_name("fake_service.py")
 
@@ -178,6 +180,23 @@ class FakeBridge(bridge_pb2_grpc.BridgeServiceServicer):
         return self.scorer.judge(request.run_id, request.scenario, request.attempt_id, reason)
 
 
+class FakeChat(gateway_pb2_grpc.ChatServiceServicer):
+    """Knows two scripted models, answers any other, or fails as `fault` says."""
+
+    def __init__(self) -> None:
+        self.requests: list[gateway_pb2.ChatCompletionRequest] = []
+        self.fault: Tau2EvalError | None = None
+
+    async def ListModels(self, request, context):
+        return gateway_pb2.ListModelsResponse(model_ids=["scripted/gold", "scripted/caller"])
+
+    async def ChatCompletion(self, request, context):
+        self.requests.append(request)
+        if self.fault is not None:
+            await abort_with(context, self.fault)
+        return gateway_pb2.ChatCompletionResponse(body_json=b"{}")
+
+
 class Line:
     """The two fakes and where they listen."""
 
@@ -233,6 +252,18 @@ async def line() -> AsyncIterator[Line]:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     yield Line(bridge, scorer, f"127.0.0.1:{port}")
+    await server.stop(0)
+
+
+@pytest.fixture
+async def chat() -> AsyncIterator[tuple[FakeChat, str]]:
+    """A gateway and where it listens."""
+    servicer = FakeChat()
+    server = grpc.aio.server()
+    gateway_pb2_grpc.add_ChatServiceServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield servicer, f"127.0.0.1:{port}"
     await server.stop(0)
 
 

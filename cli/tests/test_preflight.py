@@ -3,7 +3,6 @@ import json
 import grpc
 import pytest
 
-from tau2eval.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from tau2eval_cli.errors import WrongUse
 from tau2eval_cli.preflight import ModelUse, check_models, check_targets
 from tau2eval_common.client import open_channel
@@ -13,35 +12,14 @@ from tau2eval_common.errors import (
     NotFound,
     Tau2EvalError,
     UpstreamFailed,
-    abort_with,
 )
 
 
-class FakeChat(gateway_pb2_grpc.ChatServiceServicer):
-    def __init__(self) -> None:
-        self.requests: list[gateway_pb2.ChatCompletionRequest] = []
-        self.fault: Tau2EvalError | None = None
-
-    async def ListModels(self, request, context):
-        return gateway_pb2.ListModelsResponse(model_ids=["scripted/gold", "scripted/caller"])
-
-    async def ChatCompletion(self, request, context):
-        self.requests.append(request)
-        if self.fault is not None:
-            await abort_with(context, self.fault)
-        return gateway_pb2.ChatCompletionResponse(body_json=b"{}")
-
-
 @pytest.fixture
-async def chat():
-    servicer = FakeChat()
-    server = grpc.aio.server()
-    gateway_pb2_grpc.add_ChatServiceServicer_to_server(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with open_channel(f"127.0.0.1:{port}") as channel:
+async def chat(chat):
+    servicer, address = chat
+    async with open_channel(address) as channel:
         yield servicer, channel
-    await server.stop(0)
 
 
 async def test_scripted_models_are_looked_up_and_not_asked(chat) -> None:

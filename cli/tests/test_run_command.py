@@ -119,6 +119,59 @@ async def test_a_scenario_that_the_scorer_does_not_know(line, tmp_path: Path) ->
     assert line.bridge.requests == []
 
 
+async def test_a_scenario_that_is_named_twice_is_held_once_and_it_is_told(
+    line, tmp_path: Path
+) -> None:
+    code, out, err = await line.cli(
+        *("run", "--scenarios", "demo__1", "demo__2", "demo__1", "--json"),
+        *("--output-dir", str(tmp_path), *line.targets()),
+    )
+    assert code == 0
+    assert json.loads(out)["counts"]["passed"] == 2
+    assert "named twice, held once: demo__1" in err
+
+
+async def test_models_are_checked_where_the_gateway_of_running_services_is_known(
+    line, chat, tmp_path: Path
+) -> None:
+    servicer, address = chat
+    run = ("run", "--scenarios", "demo__1", "--output-dir", str(tmp_path), *line.targets())
+    environ = {**os.environ, "TAU2EVAL_GATEWAY_ADDRESS": address}
+    code, _, err = await line.cli(*run, "--agent-model", "scripted/golf", env=environ)
+    assert code == 2
+    assert "Did you mean scripted/gold" in err
+    assert line.bridge.requests == []
+    code, _, _ = await line.cli(*run, "--agent-model", "a/b", env=environ)
+    assert code == 0
+    (asked,) = servicer.requests
+    assert asked.context.role == "agent"
+
+
+@pytest.mark.parametrize("flag", ["--bridge-address", "--scorer-address", "--gateway-address"])
+async def test_an_address_where_nothing_listens_is_wrong_use(
+    line, tmp_path: Path, unused_tcp_port: int, flag: str
+) -> None:
+    gone = f"127.0.0.1:{unused_tcp_port}"
+    code, _, err = await line.cli(
+        *("run", "--scenarios", "demo__1", "--output-dir", str(tmp_path)),
+        *(*line.targets(), flag, gone),
+    )
+    assert code == 2
+    assert f"{flag}: nothing listens at {gone}" in err
+    assert line.bridge.requests == []
+
+
+async def test_an_output_folder_that_cannot_be_made_is_wrong_use(line, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "file" / "runs"
+    code, _, err = await line.cli(
+        *("run", "--scenarios", "demo__1", "--output-dir", str(folder), *line.targets())
+    )
+    assert code == 2
+    assert f"--output-dir {folder} cannot be made" in err
+    assert line.bridge.requests == []
+
+
 async def test_a_setting_that_no_service_has_is_wrong_use(line, tmp_path: Path) -> None:
     code, out, err = await line.cli(
         *("run", "--scenarios", "tau2_airline__1", "--json", "--output-dir", str(tmp_path)),

@@ -107,6 +107,8 @@ async def test_a_service_that_keeps_dying_is_given_up(fakes, tmp_path: Path, mod
             os.kill(supervisor.pids()["user-bot"], signal.SIGKILL)
         async with asyncio.timeout(60):
             await supervisor.given_up.wait()
+        # No call waits for a service that will not come back.
+        assert supervisor.complete.is_set()
     assert sum("starting it again" in text for text in told) == MAX_RESTARTS
     assert "given up" in told[-1]
     assert len(list(fakes.folder.glob("user-bot.*.json"))) == 1 + MAX_RESTARTS

@@ -253,10 +253,21 @@ def run(
             "--scorer-address", envvar="TAU2EVAL_SCORER_ADDRESS", help="Its running scorer."
         ),
     ] = "",
+    gateway_address: Annotated[
+        str,
+        typer.Option(
+            "--gateway-address",
+            envvar="TAU2EVAL_GATEWAY_ADDRESS",
+            help="Their gateway (gRPC), for --preflight.",
+        ),
+    ] = "",
     gateway_env: GatewayEnv = None,
     preflight: Annotated[
         bool,
-        typer.Option(help="Ask each model for one word before the first call."),
+        typer.Option(
+            help="Ask each model for one word before the first call. With running services it is "
+            "skipped unless --gateway-address is known."
+        ),
     ] = True,
     as_json: Annotated[
         bool,
@@ -282,6 +293,7 @@ def run(
         output_sample_rate=output_sample_rate,
         bridge_address=bridge_address,
         scorer_address=scorer_address,
+        gateway_address=gateway_address,
     )
     command = RunCommand(
         options,

@@ -37,6 +37,8 @@ class RunOptions:
         output_sample_rate: Rate of the recording in hertz; 0 leaves it to the bridge.
         bridge_address: A running bridge; empty starts the services.
         scorer_address: A running scorer; empty starts the services.
+        gateway_address: The gateway of running services, for the check of the models; empty leaves
+            it out. Of no use where this command starts the services.
     """
 
     agent_model: str = "scripted/gold"
@@ -53,6 +55,7 @@ class RunOptions:
     output_sample_rate: int = 0
     bridge_address: str = ""
     scorer_address: str = ""
+    gateway_address: str = ""
 
     @property
     def embedded(self) -> bool:
@@ -84,6 +87,7 @@ class RunOptions:
             ("--user-url", self.user_url),
             ("--bridge-address", self.bridge_address),
             ("--scorer-address", self.scorer_address),
+            ("--gateway-address", self.gateway_address),
         ):
             _check_target(flag, target)
         check_parameters("--agent-params", self.agent_params)

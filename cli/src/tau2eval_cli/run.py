@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import os
+import sys
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import NoReturn
@@ -46,7 +48,7 @@ class RunCommand:
         domain: Or all scenarios of a domain.
         as_json: Print the result as JSON on standard output, and all else on standard error.
         gateway_names: Further environment variables that the gateway gets.
-        preflight: Check the models before the first call, where the services are our own.
+        preflight: Check the models before the first call, where the gateway is known.
         patience: Bounds of the waits.
     """
 
@@ -87,9 +89,11 @@ class RunCommand:
             check_environment(os.environ)
             scenarios = choose_scenarios(catalog.known_scenarios(), self._names, self._domain)
             catalog.check_fixtures()
-            make_folder(self._options.output_dir)
         elif bool(self._names) == bool(self._domain):
             choose_scenarios([], self._names, self._domain)
+        make_folder(self._options.output_dir)
+        if repeated := [name for name, count in Counter(self._names).items() if count > 1]:
+            print(f"note: named twice, held once: {', '.join(repeated)}", file=sys.stderr)
         try:
             result = asyncio.run(self._interruptible(scenarios))
         except asyncio.CancelledError:
@@ -129,8 +133,11 @@ class RunCommand:
             if not options.embedded:
                 known = await scorer.scenario_names()
                 scenarios = choose_scenarios(known, self._names, self._domain)
-            elif self._preflight and self._supervisor is not None:
-                await self._check_models(self._supervisor.running[GATEWAY.name].grpc, run_id)
+            gateway_address = options.gateway_address
+            if self._supervisor is not None:
+                gateway_address = self._supervisor.running[GATEWAY.name].grpc
+            if self._preflight and gateway_address:
+                await self._check_models(gateway_address, run_id)
             bridge = await stack.enter_async_context(open_channel(bridge_address))
             self._say(f"run {run_id}: {len(scenarios)} scenarios, {options.parallel} at a time")
             with make_progress(self._console, len(scenarios), options.parallel) as progress:
@@ -149,6 +156,7 @@ class RunCommand:
         return {
             "--bridge-address": options.bridge_address,
             "--scorer-address": options.scorer_address,
+            "--gateway-address": options.gateway_address if self._preflight else "",
         }
 
     async def _check_models(self, gateway_address: str, run_id: str) -> None:

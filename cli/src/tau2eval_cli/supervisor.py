@@ -60,7 +60,7 @@ class Supervisor:
     Attributes:
         running: Where each service listens, by name.
         given_up: Set when a service died for good.
-        complete: Set while every service runs that was started.
+        complete: Set while no service is being started again.
     """
 
     def __init__(self, config: SupervisorConfig, notify: Callable[[str], None]) -> None:
@@ -175,4 +175,8 @@ class Supervisor:
             self._notify(f"{spec.name} listens again")
         await child.wait()
         self._notify(f"{spec.name} {child.describe_end()} once more and is given up")
+        # Nobody need wait for it any more.
+        self._down.discard(spec.name)
+        if not self._down:
+            self.complete.set()
         self.given_up.set()

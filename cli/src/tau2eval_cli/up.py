@@ -155,10 +155,10 @@ class UpCommand:
                 table.add_row(name, running[name].grpc or "-", running[name].http or "-")
         self._console.print(table)
         self._say(f"artifacts: {self._output_dir}   logs: {self._output_dir / 'logs'}")
-        bridge, scorer = running["bridge"].grpc, running["scorer"].grpc
+        bridge, scorer, gateway = (running[name].grpc for name in ("bridge", "scorer", "gateway"))
         self._say(
             f"in another terminal: tau2-eval run --domain tau2_airline --bridge-address {bridge} "
-            f"--scorer-address {scorer}"
+            f"--scorer-address {scorer} --gateway-address {gateway}"
         )
         self._say("Ctrl-C ends them")
 
