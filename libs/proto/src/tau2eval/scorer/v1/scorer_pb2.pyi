@@ -39,6 +39,60 @@ OUTCOME_FAILED: Outcome.ValueType  # 2
 OUTCOME_NOT_RUN: Outcome.ValueType  # 3
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 
+class _ClaimState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ClaimStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ClaimState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CLAIM_STATE_UNSPECIFIED: _ClaimState.ValueType  # 0
+    CLAIM_STATE_GRANTED: _ClaimState.ValueType  # 1
+    """The attempt holds it now."""
+    CLAIM_STATE_TAKEN: _ClaimState.ValueType  # 2
+    """Another attempt holds it."""
+    CLAIM_STATE_SCORED: _ClaimState.ValueType  # 3
+    """There is a score already."""
+
+class ClaimState(_ClaimState, metaclass=_ClaimStateEnumTypeWrapper): ...
+
+CLAIM_STATE_UNSPECIFIED: ClaimState.ValueType  # 0
+CLAIM_STATE_GRANTED: ClaimState.ValueType  # 1
+"""The attempt holds it now."""
+CLAIM_STATE_TAKEN: ClaimState.ValueType  # 2
+"""Another attempt holds it."""
+CLAIM_STATE_SCORED: ClaimState.ValueType  # 3
+"""There is a score already."""
+Global___ClaimState: _TypeAlias = ClaimState  # noqa: Y015
+
+class _ResumeAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ResumeActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ResumeAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RESUME_ACTION_UNSPECIFIED: _ResumeAction.ValueType  # 0
+    RESUME_ACTION_KEEP: _ResumeAction.ValueType  # 1
+    """It has a score."""
+    RESUME_ACTION_RUN: _ResumeAction.ValueType  # 2
+    """It was not held, or its attempt is not a score: a new call."""
+    RESUME_ACTION_JUDGE: _ResumeAction.ValueType  # 3
+    """Its call is whole and only the judge failed: judged again from the record."""
+    RESUME_ACTION_JUDGE_OFF: _ResumeAction.ValueType  # 4
+    """Its call is whole and waits for a judge that this run does not have."""
+
+class ResumeAction(_ResumeAction, metaclass=_ResumeActionEnumTypeWrapper): ...
+
+RESUME_ACTION_UNSPECIFIED: ResumeAction.ValueType  # 0
+RESUME_ACTION_KEEP: ResumeAction.ValueType  # 1
+"""It has a score."""
+RESUME_ACTION_RUN: ResumeAction.ValueType  # 2
+"""It was not held, or its attempt is not a score: a new call."""
+RESUME_ACTION_JUDGE: ResumeAction.ValueType  # 3
+"""Its call is whole and only the judge failed: judged again from the record."""
+RESUME_ACTION_JUDGE_OFF: ResumeAction.ValueType  # 4
+"""Its call is whole and waits for a judge that this run does not have."""
+Global___ResumeAction: _TypeAlias = ResumeAction  # noqa: Y015
+
 @_typing.final
 class ListScenariosRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -232,6 +286,9 @@ class Verdict(_message.Message):
     METRICS_JSON_FIELD_NUMBER: _builtins.int
     EXPLANATION_FIELD_NUMBER: _builtins.int
     ARTIFACTS_PATH_FIELD_NUMBER: _builtins.int
+    JUDGE_RESULT_JSON_FIELD_NUMBER: _builtins.int
+    SCORING_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     scenario: _builtins.str
     trial: _builtins.int
@@ -251,6 +308,12 @@ class Verdict(_message.Message):
     """A line for a person: why it passed, failed or was not run."""
     artifacts_path: _builtins.str
     """Folder of the artifacts below the run's folder."""
+    judge_result_json: _builtins.str
+    """The judge_result.json of this conversation; empty when no judge was asked."""
+    scoring: _builtins.int
+    """How often this conversation has been scored, from 1."""
+    counts: _builtins.bool
+    """Whether this attempt counts for its scenario and trial."""
     @_builtins.property
     def success_breakdown(self) -> Global___SuccessBreakdown: ...
     def __init__(
@@ -269,14 +332,69 @@ class Verdict(_message.Message):
         metrics_json: _builtins.str = ...,
         explanation: _builtins.str = ...,
         artifacts_path: _builtins.str = ...,
+        judge_result_json: _builtins.str = ...,
+        scoring: _builtins.int = ...,
+        counts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["success_breakdown", b"success_breakdown"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifacts_path", b"artifacts_path", "attempt_id", b"attempt_id", "duration_seconds", b"duration_seconds", "explanation", b"explanation", "fully_judged", b"fully_judged", "metrics_json", b"metrics_json", "not_run_kind", b"not_run_kind", "outcome", b"outcome", "run_id", b"run_id", "scenario", b"scenario", "stop_reason", b"stop_reason", "success_breakdown", b"success_breakdown", "trial", b"trial"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifacts_path", b"artifacts_path", "attempt_id", b"attempt_id", "counts", b"counts", "duration_seconds", b"duration_seconds", "explanation", b"explanation", "fully_judged", b"fully_judged", "judge_result_json", b"judge_result_json", "metrics_json", b"metrics_json", "not_run_kind", b"not_run_kind", "outcome", b"outcome", "run_id", b"run_id", "scenario", b"scenario", "scoring", b"scoring", "stop_reason", b"stop_reason", "success_breakdown", b"success_breakdown", "trial", b"trial"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
+
+@_typing.final
+class JudgeConfig(_message.Message):
+    """How the adopted assertions are judged."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    PARAMETERS_JSON_FIELD_NUMBER: _builtins.int
+    VOTES_FIELD_NUMBER: _builtins.int
+    TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
+    THRESHOLD_FIELD_NUMBER: _builtins.int
+    INCLUDE_CONVERSATION_FIELD_NUMBER: _builtins.int
+    COMPACT_CONTEXT_FIELD_NUMBER: _builtins.int
+    ALL_SCENARIOS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """Model id as the gateway knows it. Empty: the judge is off."""
+    parameters_json: _builtins.str
+    """Extra members of the judge's chat body, as a JSON object."""
+    votes: _builtins.int
+    """Independent judgements, an odd number, of which the majority holds; 0 means 1."""
+    timeout_seconds: _builtins.float
+    """Limit of one model call in seconds; 0 means 120."""
+    threshold: _builtins.float
+    """Score from which the informational JUDGE_PASSED passes; unset means 1."""
+    include_conversation: _builtins.bool
+    """Adds the plain conversation to the judge's input."""
+    compact_context: _builtins.bool
+    """Shortens long tool results in the judge's input."""
+    all_scenarios: _builtins.bool
+    """Judges scenarios without assertions too, for their informational score."""
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        parameters_json: _builtins.str = ...,
+        votes: _builtins.int = ...,
+        timeout_seconds: _builtins.float = ...,
+        threshold: _builtins.float | None = ...,
+        include_conversation: _builtins.bool = ...,
+        compact_context: _builtins.bool = ...,
+        all_scenarios: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_threshold", b"_threshold", "threshold", b"threshold"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_threshold", b"_threshold", "all_scenarios", b"all_scenarios", "compact_context", b"compact_context", "include_conversation", b"include_conversation", "model", b"model", "parameters_json", b"parameters_json", "threshold", b"threshold", "timeout_seconds", b"timeout_seconds", "votes", b"votes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__threshold: _TypeAlias = _typing.Literal["threshold"]  # noqa: Y015
+    _WhichOneofArgType__threshold: _TypeAlias = _typing.Literal["_threshold", b"_threshold"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__threshold) -> _WhichOneofReturnType__threshold | None: ...
+
+Global___JudgeConfig: _TypeAlias = JudgeConfig  # noqa: Y015
 
 @_typing.final
 class RunPlan(_message.Message):
@@ -286,12 +404,15 @@ class RunPlan(_message.Message):
     SCENARIOS_FIELD_NUMBER: _builtins.int
     TRIALS_FIELD_NUMBER: _builtins.int
     SETTINGS_JSON_FIELD_NUMBER: _builtins.int
+    JUDGE_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     trials: _builtins.int
     settings_json: _builtins.str
     """Settings that took effect for all, as a JSON object without secrets."""
     @_builtins.property
     def scenarios(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def judge(self) -> Global___JudgeConfig: ...
     def __init__(
         self,
         *,
@@ -299,10 +420,11 @@ class RunPlan(_message.Message):
         scenarios: _abc.Iterable[_builtins.str] | None = ...,
         trials: _builtins.int = ...,
         settings_json: _builtins.str = ...,
+        judge: Global___JudgeConfig | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["judge", b"judge"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id", b"run_id", "scenarios", b"scenarios", "settings_json", b"settings_json", "trials", b"trials"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["judge", b"judge", "run_id", b"run_id", "scenarios", b"scenarios", "settings_json", b"settings_json", "trials", b"trials"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -608,17 +730,21 @@ class CompareRunsRequest(_message.Message):
 
     RUN_ID_A_FIELD_NUMBER: _builtins.int
     RUN_ID_B_FIELD_NUMBER: _builtins.int
+    BOOTSTRAP_SAMPLES_FIELD_NUMBER: _builtins.int
     run_id_a: _builtins.str
     run_id_b: _builtins.str
+    bootstrap_samples: _builtins.int
+    """Resamples of the bootstrap; 0 means 10,000."""
     def __init__(
         self,
         *,
         run_id_a: _builtins.str = ...,
         run_id_b: _builtins.str = ...,
+        bootstrap_samples: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id_a", b"run_id_a", "run_id_b", b"run_id_b"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bootstrap_samples", b"bootstrap_samples", "run_id_a", b"run_id_a", "run_id_b", b"run_id_b"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -634,12 +760,18 @@ class CompareRunsResponse(_message.Message):
     ONLY_A_PASSED_FIELD_NUMBER: _builtins.int
     ONLY_B_PASSED_FIELD_NUMBER: _builtins.int
     NOT_COMPARABLE_FIELD_NUMBER: _builtins.int
+    COMPARISON_JSON_FIELD_NUMBER: _builtins.int
+    COMPARISON_TEXT_FIELD_NUMBER: _builtins.int
     both_passed: _builtins.int
     both_failed: _builtins.int
     only_a_passed: _builtins.int
     only_b_passed: _builtins.int
     not_comparable: _builtins.int
     """Pairs in which one side has no score."""
+    comparison_json: _builtins.str
+    """The whole comparison as JSON; docs/schemas/comparison.schema.json describes it."""
+    comparison_text: _builtins.str
+    """The same as a table for a person."""
     @_builtins.property
     def pairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___PairedOutcome]: ...
     def __init__(
@@ -651,10 +783,12 @@ class CompareRunsResponse(_message.Message):
         only_a_passed: _builtins.int = ...,
         only_b_passed: _builtins.int = ...,
         not_comparable: _builtins.int = ...,
+        comparison_json: _builtins.str = ...,
+        comparison_text: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["both_failed", b"both_failed", "both_passed", b"both_passed", "not_comparable", b"not_comparable", "only_a_passed", b"only_a_passed", "only_b_passed", b"only_b_passed", "pairs", b"pairs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["both_failed", b"both_failed", "both_passed", b"both_passed", "comparison_json", b"comparison_json", "comparison_text", b"comparison_text", "not_comparable", b"not_comparable", "only_a_passed", b"only_a_passed", "only_b_passed", b"only_b_passed", "pairs", b"pairs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -695,20 +829,24 @@ class GetArtifactsRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     SCENARIO_FIELD_NUMBER: _builtins.int
     TRIAL_FIELD_NUMBER: _builtins.int
+    ATTEMPT_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     scenario: _builtins.str
     """Empty: the files of the run itself (all_metrics.json, all_summary.txt)."""
     trial: _builtins.int
+    attempt_id: _builtins.str
+    """Another attempt than the one that counts."""
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         scenario: _builtins.str = ...,
         trial: _builtins.int = ...,
+        attempt_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id", b"run_id", "scenario", b"scenario", "trial", b"trial"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "run_id", b"run_id", "scenario", b"scenario", "trial", b"trial"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -740,3 +878,377 @@ class GetArtifactsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetArtifactsResponse: _TypeAlias = GetArtifactsResponse  # noqa: Y015
+
+@_typing.final
+class ClaimTrialRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    SCENARIO_FIELD_NUMBER: _builtins.int
+    TRIAL_FIELD_NUMBER: _builtins.int
+    ATTEMPT_ID_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    scenario: _builtins.str
+    trial: _builtins.int
+    attempt_id: _builtins.str
+    holder: _builtins.str
+    """Who takes it, for a person: host and process."""
+    lease_seconds: _builtins.float
+    """1 to 600."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        scenario: _builtins.str = ...,
+        trial: _builtins.int = ...,
+        attempt_id: _builtins.str = ...,
+        holder: _builtins.str = ...,
+        lease_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "holder", b"holder", "lease_seconds", b"lease_seconds", "run_id", b"run_id", "scenario", b"scenario", "trial", b"trial"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimTrialRequest: _TypeAlias = ClaimTrialRequest  # noqa: Y015
+
+@_typing.final
+class ClaimTrialResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    EXPIRES_IN_SECONDS_FIELD_NUMBER: _builtins.int
+    state: Global___ClaimState.ValueType
+    holder: _builtins.str
+    """Of the claim that is in the way."""
+    expires_in_seconds: _builtins.float
+    """Until that claim ends by itself."""
+    def __init__(
+        self,
+        *,
+        state: Global___ClaimState.ValueType = ...,
+        holder: _builtins.str = ...,
+        expires_in_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_in_seconds", b"expires_in_seconds", "holder", b"holder", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimTrialResponse: _TypeAlias = ClaimTrialResponse  # noqa: Y015
+
+@_typing.final
+class ReleaseTrialRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    SCENARIO_FIELD_NUMBER: _builtins.int
+    TRIAL_FIELD_NUMBER: _builtins.int
+    ATTEMPT_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    scenario: _builtins.str
+    trial: _builtins.int
+    attempt_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        scenario: _builtins.str = ...,
+        trial: _builtins.int = ...,
+        attempt_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "run_id", b"run_id", "scenario", b"scenario", "trial", b"trial"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseTrialRequest: _TypeAlias = ReleaseTrialRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseTrialResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseTrialResponse: _TypeAlias = ReleaseTrialResponse  # noqa: Y015
+
+@_typing.final
+class ResumeRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    SETTINGS_JSON_FIELD_NUMBER: _builtins.int
+    ALLOW_MIXED_FIELD_NUMBER: _builtins.int
+    PREVIEW_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    settings_json: _builtins.str
+    """Settings of the runner that goes on; empty: those of the plan."""
+    allow_mixed: _builtins.bool
+    preview: _builtins.bool
+    """Only says what would be done."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        settings_json: _builtins.str = ...,
+        allow_mixed: _builtins.bool = ...,
+        preview: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_mixed", b"allow_mixed", "preview", b"preview", "run_id", b"run_id", "settings_json", b"settings_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeRunRequest: _TypeAlias = ResumeRunRequest  # noqa: Y015
+
+@_typing.final
+class ResumeItem(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCENARIO_FIELD_NUMBER: _builtins.int
+    TRIAL_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    scenario: _builtins.str
+    trial: _builtins.int
+    action: Global___ResumeAction.ValueType
+    reason: _builtins.str
+    """Why, for a person."""
+    holder: _builtins.str
+    """Another runner's claim, if one holds it now."""
+    def __init__(
+        self,
+        *,
+        scenario: _builtins.str = ...,
+        trial: _builtins.int = ...,
+        action: Global___ResumeAction.ValueType = ...,
+        reason: _builtins.str = ...,
+        holder: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "holder", b"holder", "reason", b"reason", "scenario", b"scenario", "trial", b"trial"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeItem: _TypeAlias = ResumeItem  # noqa: Y015
+
+@_typing.final
+class SettingChange(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    BEFORE_JSON_FIELD_NUMBER: _builtins.int
+    AFTER_JSON_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    before_json: _builtins.str
+    """JSON values."""
+    after_json: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        before_json: _builtins.str = ...,
+        after_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_json", b"after_json", "before_json", b"before_json", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettingChange: _TypeAlias = SettingChange  # noqa: Y015
+
+@_typing.final
+class ResumeRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def plan(self) -> Global___RunPlan: ...
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResumeItem]: ...
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SettingChange]: ...
+    def __init__(
+        self,
+        *,
+        plan: Global___RunPlan | None = ...,
+        items: _abc.Iterable[Global___ResumeItem] | None = ...,
+        changes: _abc.Iterable[Global___SettingChange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "items", b"items", "plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeRunResponse: _TypeAlias = ResumeRunResponse  # noqa: Y015
+
+@_typing.final
+class ScoreRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    JUDGE_FIELD_NUMBER: _builtins.int
+    SCENARIOS_FIELD_NUMBER: _builtins.int
+    ONLY_UNJUDGED_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    only_unjudged: _builtins.bool
+    """Only conversations whose judge failed or was off."""
+    @_builtins.property
+    def judge(self) -> Global___JudgeConfig:
+        """Unset: the judge of the plan, and a judgement that stands is kept as it is."""
+
+    @_builtins.property
+    def scenarios(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only these scenarios; empty: all."""
+
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        judge: Global___JudgeConfig | None = ...,
+        scenarios: _abc.Iterable[_builtins.str] | None = ...,
+        only_unjudged: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["judge", b"judge"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["judge", b"judge", "only_unjudged", b"only_unjudged", "run_id", b"run_id", "scenarios", b"scenarios"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScoreRunRequest: _TypeAlias = ScoreRunRequest  # noqa: Y015
+
+@_typing.final
+class ScoreRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERDICT_FIELD_NUMBER: _builtins.int
+    OUTCOME_BEFORE_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    outcome_before: Global___Outcome.ValueType
+    """What the verdict was before."""
+    total: _builtins.int
+    """Conversations in all, and done with this one."""
+    done: _builtins.int
+    problem: _builtins.str
+    """Why this conversation could not be scored again; its verdict stands then."""
+    @_builtins.property
+    def verdict(self) -> Global___Verdict: ...
+    def __init__(
+        self,
+        *,
+        verdict: Global___Verdict | None = ...,
+        outcome_before: Global___Outcome.ValueType = ...,
+        total: _builtins.int = ...,
+        done: _builtins.int = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["verdict", b"verdict"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "outcome_before", b"outcome_before", "problem", b"problem", "total", b"total", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScoreRunResponse: _TypeAlias = ScoreRunResponse  # noqa: Y015
+
+@_typing.final
+class ListAttemptsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAttemptsRequest: _TypeAlias = ListAttemptsRequest  # noqa: Y015
+
+@_typing.final
+class ListAttemptsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Verdict]: ...
+    def __init__(
+        self,
+        *,
+        attempts: _abc.Iterable[Global___Verdict] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAttemptsResponse: _TypeAlias = ListAttemptsResponse  # noqa: Y015
+
+@_typing.final
+class RenderReportRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenderReportRequest: _TypeAlias = RenderReportRequest  # noqa: Y015
+
+@_typing.final
+class RenderReportResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    PAGES_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Path of the first page below the run's folder."""
+    pages: _builtins.int
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        pages: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pages", b"pages", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenderReportResponse: _TypeAlias = RenderReportResponse  # noqa: Y015

@@ -184,6 +184,36 @@ class RunServiceStub:
                 request_serializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.CompareRunsRequest.SerializeToString,
                 response_deserializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.CompareRunsResponse.FromString,
                 _registered_method=True)
+        self.ClaimTrial = channel.unary_unary(
+                '/tau2eval.scorer.v1.RunService/ClaimTrial',
+                request_serializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ClaimTrialRequest.SerializeToString,
+                response_deserializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ClaimTrialResponse.FromString,
+                _registered_method=True)
+        self.ReleaseTrial = channel.unary_unary(
+                '/tau2eval.scorer.v1.RunService/ReleaseTrial',
+                request_serializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ReleaseTrialRequest.SerializeToString,
+                response_deserializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ReleaseTrialResponse.FromString,
+                _registered_method=True)
+        self.ResumeRun = channel.unary_unary(
+                '/tau2eval.scorer.v1.RunService/ResumeRun',
+                request_serializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ResumeRunRequest.SerializeToString,
+                response_deserializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ResumeRunResponse.FromString,
+                _registered_method=True)
+        self.ScoreRun = channel.unary_stream(
+                '/tau2eval.scorer.v1.RunService/ScoreRun',
+                request_serializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ScoreRunRequest.SerializeToString,
+                response_deserializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ScoreRunResponse.FromString,
+                _registered_method=True)
+        self.ListAttempts = channel.unary_unary(
+                '/tau2eval.scorer.v1.RunService/ListAttempts',
+                request_serializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ListAttemptsRequest.SerializeToString,
+                response_deserializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ListAttemptsResponse.FromString,
+                _registered_method=True)
+        self.RenderReport = channel.unary_unary(
+                '/tau2eval.scorer.v1.RunService/RenderReport',
+                request_serializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.RenderReportRequest.SerializeToString,
+                response_deserializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.RenderReportResponse.FromString,
+                _registered_method=True)
         self.GetArtifacts = channel.unary_stream(
                 '/tau2eval.scorer.v1.RunService/GetArtifacts',
                 request_serializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.GetArtifactsRequest.SerializeToString,
@@ -235,7 +265,53 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CompareRuns(self, request, context):
-        """Pairs two runs by scenario and trial.
+        """Pairs two runs by task, with tests of the difference.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClaimTrial(self, request, context):
+        """Takes one trial of a scenario for an attempt, so that two runners never hold the same one.
+        Called again with the same attempt_id it renews the lease. The answer says when it is not to be
+        had; that is no error.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseTrial(self, request, context):
+        """Gives a claim back before its lease ends. Without effect when the attempt does not hold it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeRun(self, request, context):
+        """Opens a run again and says what is left to do. FAILED_PRECONDITION (SETTINGS_CHANGED) when the
+        settings are not those of the plan and allow_mixed is not set.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ScoreRun(self, request, context):
+        """Scores stored conversations again, without calling again; one response each, in order. The new
+        verdicts replace the old ones, which are kept as history.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAttempts(self, request, context):
+        """Every attempt of a run, with those that do not count.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenderReport(self, request, context):
+        """Writes the run's pages among its artifacts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -285,6 +361,36 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.CompareRuns,
                     request_deserializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.CompareRunsRequest.FromString,
                     response_serializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.CompareRunsResponse.SerializeToString,
+            ),
+            'ClaimTrial': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClaimTrial,
+                    request_deserializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ClaimTrialRequest.FromString,
+                    response_serializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ClaimTrialResponse.SerializeToString,
+            ),
+            'ReleaseTrial': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseTrial,
+                    request_deserializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ReleaseTrialRequest.FromString,
+                    response_serializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ReleaseTrialResponse.SerializeToString,
+            ),
+            'ResumeRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeRun,
+                    request_deserializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ResumeRunRequest.FromString,
+                    response_serializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ResumeRunResponse.SerializeToString,
+            ),
+            'ScoreRun': grpc.unary_stream_rpc_method_handler(
+                    servicer.ScoreRun,
+                    request_deserializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ScoreRunRequest.FromString,
+                    response_serializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ScoreRunResponse.SerializeToString,
+            ),
+            'ListAttempts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAttempts,
+                    request_deserializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ListAttemptsRequest.FromString,
+                    response_serializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ListAttemptsResponse.SerializeToString,
+            ),
+            'RenderReport': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenderReport,
+                    request_deserializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.RenderReportRequest.FromString,
+                    response_serializer=tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.RenderReportResponse.SerializeToString,
             ),
             'GetArtifacts': grpc.unary_stream_rpc_method_handler(
                     servicer.GetArtifacts,
@@ -481,6 +587,168 @@ class RunService:
             '/tau2eval.scorer.v1.RunService/CompareRuns',
             tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.CompareRunsRequest.SerializeToString,
             tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.CompareRunsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClaimTrial(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tau2eval.scorer.v1.RunService/ClaimTrial',
+            tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ClaimTrialRequest.SerializeToString,
+            tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ClaimTrialResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseTrial(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tau2eval.scorer.v1.RunService/ReleaseTrial',
+            tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ReleaseTrialRequest.SerializeToString,
+            tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ReleaseTrialResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tau2eval.scorer.v1.RunService/ResumeRun',
+            tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ResumeRunRequest.SerializeToString,
+            tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ResumeRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ScoreRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tau2eval.scorer.v1.RunService/ScoreRun',
+            tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ScoreRunRequest.SerializeToString,
+            tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ScoreRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAttempts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tau2eval.scorer.v1.RunService/ListAttempts',
+            tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ListAttemptsRequest.SerializeToString,
+            tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.ListAttemptsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenderReport(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tau2eval.scorer.v1.RunService/RenderReport',
+            tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.RenderReportRequest.SerializeToString,
+            tau2eval_dot_scorer_dot_v1_dot_scorer__pb2.RenderReportResponse.FromString,
             options,
             channel_credentials,
             insecure,

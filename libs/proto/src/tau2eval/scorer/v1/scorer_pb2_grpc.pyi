@@ -73,7 +73,26 @@ class RunServiceStub:
     FinishRun: _grpc.UnaryUnaryMultiCallable[_scorer_pb2.FinishRunRequest, _scorer_pb2.FinishRunResponse]
     """Closes the run; scenarios without a verdict stay missing."""
     CompareRuns: _grpc.UnaryUnaryMultiCallable[_scorer_pb2.CompareRunsRequest, _scorer_pb2.CompareRunsResponse]
-    """Pairs two runs by scenario and trial."""
+    """Pairs two runs by task, with tests of the difference."""
+    ClaimTrial: _grpc.UnaryUnaryMultiCallable[_scorer_pb2.ClaimTrialRequest, _scorer_pb2.ClaimTrialResponse]
+    """Takes one trial of a scenario for an attempt, so that two runners never hold the same one.
+    Called again with the same attempt_id it renews the lease. The answer says when it is not to be
+    had; that is no error.
+    """
+    ReleaseTrial: _grpc.UnaryUnaryMultiCallable[_scorer_pb2.ReleaseTrialRequest, _scorer_pb2.ReleaseTrialResponse]
+    """Gives a claim back before its lease ends. Without effect when the attempt does not hold it."""
+    ResumeRun: _grpc.UnaryUnaryMultiCallable[_scorer_pb2.ResumeRunRequest, _scorer_pb2.ResumeRunResponse]
+    """Opens a run again and says what is left to do. FAILED_PRECONDITION (SETTINGS_CHANGED) when the
+    settings are not those of the plan and allow_mixed is not set.
+    """
+    ScoreRun: _grpc.UnaryStreamMultiCallable[_scorer_pb2.ScoreRunRequest, _scorer_pb2.ScoreRunResponse]
+    """Scores stored conversations again, without calling again; one response each, in order. The new
+    verdicts replace the old ones, which are kept as history.
+    """
+    ListAttempts: _grpc.UnaryUnaryMultiCallable[_scorer_pb2.ListAttemptsRequest, _scorer_pb2.ListAttemptsResponse]
+    """Every attempt of a run, with those that do not count."""
+    RenderReport: _grpc.UnaryUnaryMultiCallable[_scorer_pb2.RenderReportRequest, _scorer_pb2.RenderReportResponse]
+    """Writes the run's pages among its artifacts."""
     GetArtifacts: _grpc.UnaryStreamMultiCallable[_scorer_pb2.GetArtifactsRequest, _scorer_pb2.GetArtifactsResponse]
     """Sends the artifacts of one verdict, file by file, in chunks."""
 
@@ -91,7 +110,26 @@ class RunServiceAsyncStub(RunServiceStub):
     FinishRun: _aio.UnaryUnaryMultiCallable[_scorer_pb2.FinishRunRequest, _scorer_pb2.FinishRunResponse]  # type: ignore[assignment]
     """Closes the run; scenarios without a verdict stay missing."""
     CompareRuns: _aio.UnaryUnaryMultiCallable[_scorer_pb2.CompareRunsRequest, _scorer_pb2.CompareRunsResponse]  # type: ignore[assignment]
-    """Pairs two runs by scenario and trial."""
+    """Pairs two runs by task, with tests of the difference."""
+    ClaimTrial: _aio.UnaryUnaryMultiCallable[_scorer_pb2.ClaimTrialRequest, _scorer_pb2.ClaimTrialResponse]  # type: ignore[assignment]
+    """Takes one trial of a scenario for an attempt, so that two runners never hold the same one.
+    Called again with the same attempt_id it renews the lease. The answer says when it is not to be
+    had; that is no error.
+    """
+    ReleaseTrial: _aio.UnaryUnaryMultiCallable[_scorer_pb2.ReleaseTrialRequest, _scorer_pb2.ReleaseTrialResponse]  # type: ignore[assignment]
+    """Gives a claim back before its lease ends. Without effect when the attempt does not hold it."""
+    ResumeRun: _aio.UnaryUnaryMultiCallable[_scorer_pb2.ResumeRunRequest, _scorer_pb2.ResumeRunResponse]  # type: ignore[assignment]
+    """Opens a run again and says what is left to do. FAILED_PRECONDITION (SETTINGS_CHANGED) when the
+    settings are not those of the plan and allow_mixed is not set.
+    """
+    ScoreRun: _aio.UnaryStreamMultiCallable[_scorer_pb2.ScoreRunRequest, _scorer_pb2.ScoreRunResponse]  # type: ignore[assignment]
+    """Scores stored conversations again, without calling again; one response each, in order. The new
+    verdicts replace the old ones, which are kept as history.
+    """
+    ListAttempts: _aio.UnaryUnaryMultiCallable[_scorer_pb2.ListAttemptsRequest, _scorer_pb2.ListAttemptsResponse]  # type: ignore[assignment]
+    """Every attempt of a run, with those that do not count."""
+    RenderReport: _aio.UnaryUnaryMultiCallable[_scorer_pb2.RenderReportRequest, _scorer_pb2.RenderReportResponse]  # type: ignore[assignment]
+    """Writes the run's pages among its artifacts."""
     GetArtifacts: _aio.UnaryStreamMultiCallable[_scorer_pb2.GetArtifactsRequest, _scorer_pb2.GetArtifactsResponse]  # type: ignore[assignment]
     """Sends the artifacts of one verdict, file by file, in chunks."""
 
@@ -148,7 +186,62 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scorer_pb2.CompareRunsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scorer_pb2.CompareRunsResponse, _abc.Awaitable[_scorer_pb2.CompareRunsResponse]]:
-        """Pairs two runs by scenario and trial."""
+        """Pairs two runs by task, with tests of the difference."""
+
+    @_abc_1.abstractmethod
+    def ClaimTrial(
+        self,
+        request: _scorer_pb2.ClaimTrialRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scorer_pb2.ClaimTrialResponse, _abc.Awaitable[_scorer_pb2.ClaimTrialResponse]]:
+        """Takes one trial of a scenario for an attempt, so that two runners never hold the same one.
+        Called again with the same attempt_id it renews the lease. The answer says when it is not to be
+        had; that is no error.
+        """
+
+    @_abc_1.abstractmethod
+    def ReleaseTrial(
+        self,
+        request: _scorer_pb2.ReleaseTrialRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scorer_pb2.ReleaseTrialResponse, _abc.Awaitable[_scorer_pb2.ReleaseTrialResponse]]:
+        """Gives a claim back before its lease ends. Without effect when the attempt does not hold it."""
+
+    @_abc_1.abstractmethod
+    def ResumeRun(
+        self,
+        request: _scorer_pb2.ResumeRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scorer_pb2.ResumeRunResponse, _abc.Awaitable[_scorer_pb2.ResumeRunResponse]]:
+        """Opens a run again and says what is left to do. FAILED_PRECONDITION (SETTINGS_CHANGED) when the
+        settings are not those of the plan and allow_mixed is not set.
+        """
+
+    @_abc_1.abstractmethod
+    def ScoreRun(
+        self,
+        request: _scorer_pb2.ScoreRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_scorer_pb2.ScoreRunResponse], _abc.AsyncIterator[_scorer_pb2.ScoreRunResponse]]:
+        """Scores stored conversations again, without calling again; one response each, in order. The new
+        verdicts replace the old ones, which are kept as history.
+        """
+
+    @_abc_1.abstractmethod
+    def ListAttempts(
+        self,
+        request: _scorer_pb2.ListAttemptsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scorer_pb2.ListAttemptsResponse, _abc.Awaitable[_scorer_pb2.ListAttemptsResponse]]:
+        """Every attempt of a run, with those that do not count."""
+
+    @_abc_1.abstractmethod
+    def RenderReport(
+        self,
+        request: _scorer_pb2.RenderReportRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scorer_pb2.RenderReportResponse, _abc.Awaitable[_scorer_pb2.RenderReportResponse]]:
+        """Writes the run's pages among its artifacts."""
 
     @_abc_1.abstractmethod
     def GetArtifacts(
