@@ -21,6 +21,7 @@ import pytest
 CLI = (sys.executable, "-m", "tau2eval_cli")
 START_SECONDS = 180
 CALL_SECONDS = 280
+EXIT_WRONG_USE = 2
 
 MODULES = {
     "gateway": "tau2eval_gateway",
@@ -109,6 +110,9 @@ class Run:
             self.process.wait()
             raise AssertionError("the run did not end:\n" + self.stderr.text()) from None
         out, err = self.stdout.text(), self.stderr.text()
+        if code == EXIT_WRONG_USE:
+            assert not out
+            return Finished(code, {}, err)
         assert out, err
         return Finished(code, json.loads(out), err)
 
@@ -245,6 +249,38 @@ def start_run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         if run.process.poll() is None:
             run.process.kill()
             run.process.wait()
+
+
+@pytest.fixture(scope="session")
+def run_once() -> Callable[..., Finished]:
+    """Holds a run that starts its own services, without speech, to its end."""
+
+    def hold(folder: Path, *arguments: str, **settings: str) -> Finished:
+        run = Run(
+            ["--output-dir", str(folder), *arguments],
+            clean_environment(**{**TEXT_ONLY, **settings}),
+        )
+        return run.finish()
+
+    return hold
+
+
+@pytest.fixture(scope="session")
+def command() -> Callable[..., str]:
+    """Runs another command of tau2-eval and returns its standard output."""
+
+    def call(*arguments: str) -> str:
+        done = subprocess.run(
+            [*CLI, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=CALL_SECONDS,
+            env=clean_environment(**TEXT_ONLY),
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return call
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ Importing the package loads no fixture; the first scenario that needs one does.
 """
 
 from .actions import compare_actions
-from .assertions import ADOPTED_NL_ASSERTIONS
+from .assertions import ADOPTED_NL_ASSERTIONS, assertions_sha256
 from .comparison import DbComparison, Difference, compare_databases
 from .database import ChangedRecord, OverlayDatabase, Record, SeedDatabase, apply_changes
 from .errors import (
@@ -91,6 +91,7 @@ __all__ = [
     "UserResources",
     "apply_changes",
     "apply_initialization",
+    "assertions_sha256",
     "call_tool",
     "compare_actions",
     "compare_databases",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tau2eval_scorer.jsonio import dump_json, dump_line, redact
-from tau2eval_scorer.layout import METRICS_FILE
+from tau2eval_scorer.layout import JUDGE_FILE, METRICS_FILE
 from tau2eval_scorer.metrics import bounded_differences
 from tau2eval_scorer.record import Conversation, Role, Turn
 from tau2eval_scorer.scoring import ScoredConversation
@@ -39,6 +39,8 @@ def attempt_files(scored: ScoredConversation) -> dict[str, bytes]:
         "db_diff.json": dump_json(_db_diff(scored)),
         **_config_files(scored),
     }
+    if scored.judgement is not None:
+        files[JUDGE_FILE] = dump_json(scored.judgement.to_dict())
     for role in Role:
         summary = conversation.summary(role)
         files[f"bot_logs_{role}/llm_context.json"] = dump_json(

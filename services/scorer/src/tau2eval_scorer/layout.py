@@ -23,6 +23,7 @@ import orjson
 
 ATTEMPTS = "attempts"
 METRICS_FILE = "metrics.json"
+JUDGE_FILE = "judge_result.json"
 RUN_FILES = ("run_args.json", "all_metrics.json", "all_summary.txt", "all_latencies.csv")
 
 

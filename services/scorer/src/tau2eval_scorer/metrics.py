@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tau2eval_airline import assertions_sha256
 from tau2eval_scorer import __version__
 from tau2eval_scorer.catalog import ScenarioCard
 from tau2eval_scorer.jsonio import dump_line, redact
+from tau2eval_scorer.judge.result import JudgeResult, JudgeUsage
 from tau2eval_scorer.latency import latency_samples, latency_stats
 from tau2eval_scorer.record import Conversation, Role, Turn, Usage
-from tau2eval_scorer.signals import CLEAN_EXITS, DbState, Signal
+from tau2eval_scorer.signals import CLEAN_EXITS, JUDGE_PASSED, DbState, Signal, Status
 from tau2eval_scorer.verdict import Composite, Outcome, signals_to_dict
 
-METRICS_VERSION = 1
+METRICS_VERSION = 2
 MAX_DIFFERENCES = 50
 MAX_VALUE_CHARS = 400
 
@@ -27,6 +29,7 @@ def build(
     db: DbState,
     fully_judged: bool,
     is_action_match: bool | None,
+    judgement: JudgeResult | None,
     accuracy: Mapping[str, Any],
     scenario_directory: str,
 ) -> dict[str, Any]:
@@ -36,6 +39,7 @@ def build(
     usage = {
         "agent": token_usage(conversation.usage(Role.AGENT)),
         "user": token_usage(conversation.usage(Role.USER)),
+        "judge": token_usage(judgement.usage if judgement else ()),
     }
     return {
         "metrics_version": METRICS_VERSION,
@@ -75,6 +79,7 @@ def build(
         "latency_stats": latency_stats([sample.latency_ms for sample in samples]),
         "latencies": [sample.to_dict() for sample in samples],
         "is_action_match": is_action_match,
+        **_judged(judgement, signals),
         "db_state_expected_hash": db.expected_hash or None,
         "db_state_actual_hash": db.actual_hash or None,
         "db_state_match": _db_match(db, composite),
@@ -86,11 +91,44 @@ def build(
         "cost_usd": _total_cost(usage.values()),
         "line_quality": conversation.line_quality,
         "report_faults": list(conversation.report_faults),
-        "versions": {**redact(header.versions), "scorer": __version__},
+        "versions": {
+            **redact(header.versions),
+            "scorer": __version__,
+            "assertions": assertions_sha256(),
+            **_judge_versions(judgement),
+        },
     }
 
 
-def token_usage(calls: Sequence[Usage]) -> dict[str, Any]:
+def _judged(judgement: JudgeResult | None, signals: Mapping[str, Signal]) -> dict[str, Any]:
+    """The judge's part; a judgement that was not to be had leaves numbers null, never zero."""
+    found = judgement if judgement is not None and judgement.judged else None
+    verdicts = found is not None and bool(found.verdicts)
+    return {
+        "judge_status": judgement.status if judgement else "off",
+        "judge_error": (judgement.error or None) if judgement else None,
+        "judge_score": found.score if found else None,
+        "judge_passed": (
+            signals[JUDGE_PASSED].status is Status.PASSED if JUDGE_PASSED in signals else None
+        ),
+        "judge_agreement": found.agreement if found else None,
+        "nl_assertion_pass_count": found.pass_count if found and verdicts else None,
+        "nl_assertion_total": len(found.verdicts) if found and verdicts else None,
+        "nl_assertion_pass_rate": found.pass_rate if found else None,
+    }
+
+
+def _judge_versions(judgement: JudgeResult | None) -> dict[str, Any]:
+    if judgement is None or not judgement.model:
+        return {"judge_model": None, "judge_prompt": None, "judge_prompt_sha256": None}
+    return {
+        "judge_model": judgement.model,
+        "judge_prompt": judgement.prompt_version,
+        "judge_prompt_sha256": judgement.prompt_sha256,
+    }
+
+
+def token_usage(calls: Sequence[Usage | JudgeUsage]) -> dict[str, Any]:
     """Returns a side's model calls in sum.
 
     `cost_usd` is the sum of the known prices and null when none is known; `unpriced_calls` counts

@@ -10,11 +10,14 @@ from tau2eval_scorer import metrics
 from tau2eval_scorer.accuracy import speech_accuracy
 from tau2eval_scorer.catalog import Catalog, ScenarioCard
 from tau2eval_scorer.jsonio import parse_json
+from tau2eval_scorer.judge.result import JudgeResult
+from tau2eval_scorer.judge.settings import DEFAULT_THRESHOLD
 from tau2eval_scorer.record import Conversation, Role
 from tau2eval_scorer.signals import (
     ACTION_MATCH,
     CLEAN_EXIT,
     DB_STATE_MATCH,
+    JUDGE_PASSED,
     NL_ASSERTION,
     DbState,
     Signal,
@@ -22,6 +25,7 @@ from tau2eval_scorer.signals import (
     action_match,
     clean_exit,
     db_state_match,
+    judge_passed,
     nl_assertion,
 )
 from tau2eval_scorer.verdict import Composite, Evidence, compose
@@ -37,6 +41,7 @@ class ScoredConversation:
         fully_judged: False when nothing judges what had to be said: the gold actions change
             nothing, and no assertion was judged.
         actions: What the agent recorded; None when that is not known.
+        judgement: What the judge found, or why it was not asked; None while it is not settled.
         metrics: The content of metrics.json.
     """
 
@@ -47,6 +52,7 @@ class ScoredConversation:
     db: DbState
     fully_judged: bool
     actions: Sequence[Mapping[str, Any]] | None
+    judgement: JudgeResult | None
     metrics: Mapping[str, Any]
 
     def verdict_dict(self) -> dict[str, Any]:
@@ -63,7 +69,11 @@ class ScoredConversation:
 
 
 def score(
-    conversation: Conversation, catalog: Catalog, scenario_directory: str
+    conversation: Conversation,
+    catalog: Catalog,
+    scenario_directory: str,
+    judgement: JudgeResult | None = None,
+    judge_threshold: float = DEFAULT_THRESHOLD,
 ) -> ScoredConversation:
     """Scores a conversation; takes up to seconds of CPU, so call it in a thread.
 
@@ -71,6 +81,9 @@ def score(
         conversation: The record.
         catalog: The scenarios.
         scenario_directory: Where its artifacts lie below the run's folder, for metrics.json.
+        judgement: What the judge found, or why it was not asked; None counts as a judge that is
+            off.
+        judge_threshold: Score from which the informational JUDGE_PASSED passes.
 
     Raises:
         tau2eval_common.errors.NotFound: When its scenario is not in the catalog.
@@ -85,11 +98,12 @@ def score(
             db_state_match(db),
             clean_exit(conversation.stop_reason),
             action_match(matches, action_detail),
-            # The judge's verdicts come in here.
-            nl_assertion(card.nl_assertions, None),
+            nl_assertion(card.nl_assertions, judgement),
         )
         if signal.name != NL_ASSERTION or NL_ASSERTION in card.success_signals
     }
+    if judgement is not None and judgement.judged:
+        signals[JUDGE_PASSED] = judge_passed(judgement, judge_threshold)
     composite = compose(
         Evidence(
             stop_reason=conversation.stop_reason,
@@ -112,6 +126,7 @@ def score(
         db=db,
         fully_judged=fully_judged,
         actions=actions,
+        judgement=judgement,
         metrics=metrics.build(
             conversation=conversation,
             card=card,
@@ -120,6 +135,7 @@ def score(
             db=db,
             fully_judged=fully_judged,
             is_action_match=matches,
+            judgement=judgement,
             accuracy=speech_accuracy(
                 conversation.turns, conversation.header.modality, conversation.duration_seconds
             ),
@@ -150,6 +166,7 @@ __all__ = [
     "ACTION_MATCH",
     "CLEAN_EXIT",
     "DB_STATE_MATCH",
+    "JUDGE_PASSED",
     "NL_ASSERTION",
     "ScoredConversation",
     "recorded_actions",

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from tau2eval_scorer.judge.result import JudgeResult
 from tau2eval_scorer.record import StopReason
 
 DB_STATE_MATCH = "DB_STATE_MATCH"
 CLEAN_EXIT = "CLEAN_EXIT"
 ACTION_MATCH = "ACTION_MATCH"
 NL_ASSERTION = "NL_ASSERTION"
+JUDGE_PASSED = "JUDGE_PASSED"
 
 CLEAN_EXITS = frozenset({StopReason.AGENT_EXIT, StopReason.TRANSFER})
 EXIT_FAILURES = frozenset({StopReason.TIMEOUT, StopReason.AGENT_STALLED, StopReason.AGENT_ERROR})
@@ -29,6 +31,7 @@ class Status(StrEnum):
     FAILED = "failed"
     NOT_APPLICABLE = "not_applicable"
     NOT_JUDGED = "not_judged"
+    JUDGE_FAILED = "judge_failed"
 
 
 @dataclass(frozen=True)
@@ -120,20 +123,37 @@ def action_match(matches: bool | None, detail: str = "") -> Signal:
     return Signal(ACTION_MATCH, Status.PASSED if matches else Status.FAILED, detail)
 
 
-def nl_assertion(assertions: Sequence[str], verdicts: Sequence[bool] | None) -> Signal:
-    """NL_ASSERTION: every adopted assertion holds.
+def nl_assertion(assertions: Sequence[str], judgement: JudgeResult | None) -> Signal:
+    """NL_ASSERTION: every adopted assertion holds (threshold 1.0).
 
     Args:
         assertions: The scenario's adopted assertions.
-        verdicts: The judge's verdict on each, in order; None while no judge is configured.
+        judgement: What the judge found; None or "off" while no judge is configured.
     """
     if not assertions:
         return Signal(NL_ASSERTION, Status.NOT_APPLICABLE, "no assertions are adopted")
-    if verdicts is None:
+    if judgement is None or judgement.status == "off":
         return Signal(NL_ASSERTION, Status.NOT_JUDGED, "no judge is configured")
-    if len(verdicts) != len(assertions):
-        raise ValueError(f"{len(verdicts)} verdicts for {len(assertions)} assertions")
-    failed = [at for at, passed in enumerate(verdicts, 1) if not passed]
+    if judgement.status == "error":
+        return Signal(NL_ASSERTION, Status.JUDGE_FAILED, judgement.error)
+    if judgement.status == "not_needed":
+        return Signal(NL_ASSERTION, Status.NOT_APPLICABLE, "the call gives nothing to judge")
+    verdicts = judgement.verdicts
+    if [verdict.assertion for verdict in verdicts] != list(assertions):
+        raise ValueError(f"{len(verdicts)} verdicts are not on the {len(assertions)} assertions")
+    failed = [verdict.index for verdict in verdicts if not verdict.passed]
     if failed:
         return Signal(NL_ASSERTION, Status.FAILED, f"assertions {failed} do not hold")
     return Signal(NL_ASSERTION, Status.PASSED, f"all {len(assertions)} assertions hold")
+
+
+def judge_passed(judgement: JudgeResult, threshold: float) -> Signal:
+    """JUDGE_PASSED: the judge's overall score reaches the threshold. Informational.
+
+    Raises:
+        ValueError: When there is no score.
+    """
+    if judgement.score is None:
+        raise ValueError("the judge gave no score")
+    status = Status.PASSED if judgement.score >= threshold else Status.FAILED
+    return Signal(JUDGE_PASSED, status, f"score {judgement.score:g}, threshold {threshold:g}")

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from tau2eval_scorer.record import StopReason
-from tau2eval_scorer.signals import ACTION_MATCH, Signal, Status
+from tau2eval_scorer.signals import ACTION_MATCH, JUDGE_PASSED, NL_ASSERTION, Signal, Status
 
 NOT_RUN_KINDS: Mapping[StopReason, str] = {
     StopReason.USER_STALLED: "user_stalled",
@@ -21,7 +21,7 @@ NOT_RUN_KINDS: Mapping[StopReason, str] = {
 }
 """Stop reasons that are infrastructure, and the kind of not_run that each becomes."""
 
-NEVER_GATES = frozenset({ACTION_MATCH})
+NEVER_GATES = frozenset({ACTION_MATCH, JUDGE_PASSED})
 """Signals that are computed as diagnostics and never part of the verdict."""
 
 
@@ -117,14 +117,26 @@ def compose(evidence: Evidence) -> Composite:
         text = f"not run, harness_error: nothing computes {', '.join(unknown)}"
         return _not_run(evidence, "harness_error", text, False)
     breakdown = _breakdown(evidence, gates)
-    pending = [name for name in gates if evidence.signals[name].status is Status.NOT_JUDGED]
-    if pending:
-        text = f"not run, judge_off: {', '.join(pending)} needs a judge"
+    off = [name for name in gates if evidence.signals[name].status is Status.NOT_JUDGED]
+    if off:
+        text = f"not run, judge_off: {', '.join(off)} needs a judge"
         return Composite(Outcome.NOT_RUN, "judge_off", breakdown, False, False, text)
+    insufficient = evidence.agent_turns < evidence.min_agent_turns
+    broken = [name for name in gates if evidence.signals[name].status is Status.JUDGE_FAILED]
+    if broken and not insufficient:
+        text = f"not run, judge_error: {evidence.signals[broken[0]].detail}"
+        return Composite(Outcome.NOT_RUN, "judge_error", breakdown, False, False, text)
+    unjudged = [
+        name
+        for name in gates
+        if name == NL_ASSERTION and evidence.signals[name].status is Status.NOT_APPLICABLE
+    ]
+    if unjudged and not insufficient:
+        text = f"not run, harness_error: {NL_ASSERTION} gates and was not judged"
+        return _not_run(evidence, "harness_error", text, False)
     if not breakdown.passed and not breakdown.failed:
         text = "not run, harness_error: no success signal applies to this scenario"
         return _not_run(evidence, "harness_error", text, False)
-    insufficient = evidence.agent_turns < evidence.min_agent_turns
     reasons = [f"{name}: {evidence.signals[name].detail}" for name in breakdown.failed]
     if insufficient:
         reasons.insert(
@@ -155,7 +167,7 @@ def _breakdown(evidence: Evidence, gates: Sequence[str]) -> Breakdown:
     return Breakdown(
         passed=those(Status.PASSED),
         failed=those(Status.FAILED),
-        not_applicable=those(Status.NOT_APPLICABLE, Status.NOT_JUDGED),
+        not_applicable=those(Status.NOT_APPLICABLE, Status.NOT_JUDGED, Status.JUDGE_FAILED),
         excluded=tuple(name for name in evidence.signals if name not in gates),
     )
 

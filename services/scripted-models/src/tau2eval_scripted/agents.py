@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from . import wording
-from .catalog import Plan, Step
+from .catalog import TRANSFER, Plan
+from .catalog_types import Step
 from .conversation import Conversation, matched, without_stimulus, words
 
 END: Step = ("end_conversation", {})
@@ -69,6 +70,12 @@ def gold(plan: Plan, conversation: Conversation) -> Reply:
     if done < len(plan.steps):
         if done == len(plan.before) and plan.ask and (asked := _ask(plan, conversation, since)):
             return Reply(asked)
+        if (
+            plan.steps[done] == plan.transfer
+            and plan.act is not None
+            and not _told(conversation, plan.act.said, since)
+        ):
+            return Reply(plan.act.said)
         return Reply(call=plan.steps[done])
     if plan.transfer:
         return Reply(wording.transfer(conversation))
@@ -90,6 +97,26 @@ def do_nothing(plan: Plan, conversation: Conversation) -> Reply:
     if turn >= 2:
         return Reply(wording.GOODBYE, END)
     return Reply(_TELL_MORE if turn else wording.GREETING)
+
+
+def refuse_all(plan: Plan, conversation: Conversation) -> Reply:
+    """Refuses in general words and ends; no tool but the end."""
+    return _three_turns(conversation, wording.REFUSAL)
+
+
+def liar(plan: Plan, conversation: Conversation) -> Reply:
+    """Says that all is done and ends; no tool but the end."""
+    return _three_turns(conversation, wording.LIE)
+
+
+def transfer_at_once(plan: Plan, conversation: Conversation) -> Reply:
+    """Greets, and hands over after the caller's first words."""
+    conversation = without_stimulus(conversation)
+    if not conversation.texts("user"):
+        return Reply(wording.GREETING)
+    if not any(call.name == TRANSFER for _, call in conversation.calls):
+        return Reply(call=(TRANSFER, {"summary": "The caller wants something."}))
+    return Reply(wording.transfer(conversation))
 
 
 def silent(plan: Plan, conversation: Conversation) -> Reply:
@@ -121,11 +148,21 @@ AGENTS: Mapping[str, Agent] = MappingProxyType(
         "scripted/slow": gold,
         "scripted/rogue-write": rogue_write,
         "scripted/do-nothing": do_nothing,
+        "scripted/refuse-all": refuse_all,
+        "scripted/liar": liar,
+        "scripted/transfer-at-once": transfer_at_once,
         "scripted/silent": silent,
         "scripted/never-hangs-up": never_hangs_up,
         "scripted/crash": crash,
     }
 )
+
+
+def _three_turns(conversation: Conversation, second: str) -> Reply:
+    turn = len(conversation.texts("assistant"))
+    if turn >= 2:
+        return Reply(wording.GOODBYE, END)
+    return Reply(f"{second} {wording.ANYTHING_ELSE}" if turn else wording.GREETING)
 
 
 def _ask(plan: Plan, conversation: Conversation, since: int) -> str:
@@ -164,6 +201,13 @@ def _closed(conversation: Conversation, since: int) -> bool:
         or any(_contains(text, wording.CLOSED) for _, text in closings)
         or any(farewell in replies for farewell in ("goodbye", "good bye", "that is all"))
     )
+
+
+def _told(conversation: Conversation, said: str, since: int) -> bool:
+    """Whether it was said in full, or cut off often enough."""
+    texts = [text for _, text in conversation.texts("assistant", since) if text != wording.WAIT]
+    whole = " ".join(words(said))
+    return len(texts) >= MAX_CLOSINGS or any(whole in " ".join(words(text)) for text in texts)
 
 
 def _contains(text: str, marker: str) -> bool:

@@ -10,11 +10,12 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from .agents import AGENTS, ScriptedCrash
+from .agents import AGENTS, Reply, ScriptedCrash
 from .caller import caller
 from .catalog import Catalog, Plan
 from .completion import CREATED, Completion, RequestError, complete
 from .conversation import MalformedMessages, parse
+from .judge import judgement
 from .models import EXPECTED_OUTCOMES, ScriptedModel
 
 logger = logging.getLogger(__name__)
@@ -58,12 +59,15 @@ class ScriptedModels:
             RequestError: When the request cannot be answered, or the script is to fail.
         """
         model = _model(body)
-        plan = self._plan(model, headers)
+        _check_role(model, headers)
         identity = "\n".join(
             headers.get(HEADER + name, "") for name in ("run", "session", "scenario", "trial")
         )
         if body.get("n") not in (None, 1):
             raise RequestError(400, "a script has one answer: n must be 1", "invalid_n", param="n")
+        if model.role == "judge":
+            return complete(model.id, body, identity, Reply(judgement(body)))
+        plan = self._plan(headers)
         try:
             conversation = parse(body.get("messages"))
         except MalformedMessages as error:
@@ -82,7 +86,7 @@ class ScriptedModels:
             ) from None
         return complete(model.id, body, identity, reply)
 
-    def _plan(self, model: ScriptedModel, headers: Mapping[str, str]) -> Plan:
+    def _plan(self, headers: Mapping[str, str]) -> Plan:
         scenario = headers.get(HEADER + "scenario")
         if not scenario:
             raise RequestError(
@@ -91,14 +95,6 @@ class ScriptedModels:
                 "the gateway sends it only to upstreams that are marked as its own, when the "
                 "call's context names a scenario",
                 "scenario_header_missing",
-            )
-        role = headers.get(HEADER + "role") or model.role
-        if role != model.role:
-            raise RequestError(
-                400,
-                f"{model.id} plays the {model.role}, and the header {HEADER}role says {role!r}",
-                "role_mismatch",
-                param="model",
             )
         plan = self._catalog.get(scenario)
         if plan is None:
@@ -134,6 +130,17 @@ class ScriptedModels:
 
     async def _health(self, request: web.Request) -> web.Response:
         return _json(200, {"status": "ok"})
+
+
+def _check_role(model: ScriptedModel, headers: Mapping[str, str]) -> None:
+    role = headers.get(HEADER + "role") or model.role
+    if role != model.role:
+        raise RequestError(
+            400,
+            f"{model.id} plays the {model.role}, and the header {HEADER}role says {role!r}",
+            "role_mismatch",
+            param="model",
+        )
 
 
 def _model(body: Mapping[str, Any]) -> ScriptedModel:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tau2eval_airline import (
     TAU2_AIRLINE_ACTION_TO_TOOL_NAME,
@@ -16,14 +15,13 @@ from tau2eval_airline import (
     list_scenarios,
 )
 
+from .acts import ACTS, Act
+from .catalog_types import Step
 from .reason import spoken_reason
 
 TRANSFER = "transfer_to_human_agents"
 ROGUE_AMOUNT = 137
 """Dollars of the certificate that scripted/rogue-write sends; no gold sends any certificate."""
-
-Step = tuple[str, Mapping[str, Any]]
-"""A tool's name and arguments."""
 
 _USER_ID = re.compile(r"\b[a-z]+_[a-z]+_\d{4}\b")
 _NAME = re.compile(r"(?:[Yy]ou are|[Yy]our name is) ([A-Z][a-z]+ [A-Z][a-z]+)")
@@ -60,6 +58,7 @@ class Plan:
         rogue: A write that is not gold's and is never spoken of, or None.
         figures: Numbers that the caller must be told.
         caller: Who calls.
+        act: What must be said where nothing may be done; None where gold writes.
     """
 
     scenario: str
@@ -69,6 +68,7 @@ class Plan:
     ask: bool
     figures: tuple[str, ...]
     caller: Caller
+    act: Act | None = None
     rogue: Step | None = None
 
     @property
@@ -120,8 +120,13 @@ def _plan(scenario: Tau2BaseScenario) -> Plan:
         reservations=tuple(dict.fromkeys(_RESERVATION.findall(told))),
         reason=spoken_reason(scenario.user_task),
     )
+    act = ACTS.get(scenario.tau2_id)
     if not before:
         before = _lookups(caller, after)
+    if act is not None:
+        reads = [step for step in act.reads if step not in before]
+        before = [*reads, *before] if act.reads else before
+        caller = replace(caller, reason=" ".join(filter(None, (caller.reason, act.asked))))
     criteria = scenario.tau2_task["evaluation_criteria"]
     return Plan(
         scenario=scenario.name,
@@ -131,6 +136,7 @@ def _plan(scenario: Tau2BaseScenario) -> Plan:
         ask=bool(after),
         figures=tuple(str(figure) for figure in criteria.get("communicate_info") or ()),
         caller=caller,
+        act=act,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-Role = Literal["agent", "user"]
+Role = Literal["agent", "user", "judge"]
 Outcome = Literal["passed", "failed", "not_run"]
 
 
@@ -42,6 +42,7 @@ class ScriptedModel:
         does: What it does, for people.
         failing_signals: Signals that fail in every scenario.
         fails_where_gold_writes: Signals that fail besides where gold changes the database.
+        fails_where_asserted: Signals that fail besides where assertions are adopted.
         not_run_kind: Kind of a call that is never scored; empty for one that is.
         stop_reason: The stop reason, or where gold hands over to a human and the model follows
             gold, "transfer" instead.
@@ -53,29 +54,43 @@ class ScriptedModel:
     does: str
     failing_signals: tuple[str, ...] = ()
     fails_where_gold_writes: tuple[str, ...] = ()
+    fails_where_asserted: tuple[str, ...] = ()
     not_run_kind: str = ""
     stop_reason: str = "agent_exit"
     follows_gold: bool = False
 
-    def expectation(self, *, gold_writes: bool, gold_transfers: bool = False) -> Expectation:
+    def expectation(
+        self,
+        *,
+        gold_writes: bool,
+        gold_transfers: bool = False,
+        asserted: bool = False,
+        judge: bool = True,
+    ) -> Expectation:
         """How a call must end in a scenario, with scripted/caller on the other side.
-
-        Until the claims about spoken words are judged, an agent that does nothing passes where
-        there was nothing to do: such a scenario is not fully judged.
 
         Args:
             gold_writes: Whether the scenario's gold changes the database.
             gold_transfers: Whether the scenario's gold hands over to a human.
+            asserted: Whether assertions are adopted for the scenario.
+            judge: Whether scripted/judge judges the run. Where it is off, what needs it is not run.
         """
-        failing = self.failing_signals + (self.fails_where_gold_writes if gold_writes else ())
+        failing = (
+            self.failing_signals
+            + (self.fails_where_gold_writes if gold_writes else ())
+            + (self.fails_where_asserted if asserted and judge else ())
+        )
         stop = "transfer" if self.follows_gold and gold_transfers else self.stop_reason
         if self.not_run_kind:
             return Expectation("not_run", (), self.not_run_kind, stop)
+        if asserted and not judge:
+            return Expectation("not_run", failing, "judge_off", stop)
         return Expectation("failed" if failing else "passed", failing, "", stop)
 
 
 _DB = ("DB_STATE_MATCH",)
 _EXIT = ("CLEAN_EXIT",)
+_SAID = ("NL_ASSERTION",)
 
 EXPECTED_OUTCOMES: Mapping[str, ScriptedModel] = MappingProxyType(
     {
@@ -98,6 +113,29 @@ EXPECTED_OUTCOMES: Mapping[str, ScriptedModel] = MappingProxyType(
                 role="agent",
                 does="Three polite turns, no tool, a clean end.",
                 fails_where_gold_writes=_DB,
+                fails_where_asserted=_SAID,
+            ),
+            ScriptedModel(
+                id="scripted/refuse-all",
+                role="agent",
+                does="Refuses in general words, whatever is asked, and ends.",
+                fails_where_gold_writes=_DB,
+                fails_where_asserted=_SAID,
+            ),
+            ScriptedModel(
+                id="scripted/liar",
+                role="agent",
+                does="Says that all is done, without a tool, and ends.",
+                fails_where_gold_writes=_DB,
+                fails_where_asserted=_SAID,
+            ),
+            ScriptedModel(
+                id="scripted/transfer-at-once",
+                role="agent",
+                does="Hands the caller to a human as soon as it has spoken.",
+                fails_where_gold_writes=_DB,
+                fails_where_asserted=_SAID,
+                stop_reason="transfer",
             ),
             ScriptedModel(
                 id="scripted/silent",
@@ -120,6 +158,7 @@ EXPECTED_OUTCOMES: Mapping[str, ScriptedModel] = MappingProxyType(
                 does="Asks one question after the other and never ends.",
                 failing_signals=_EXIT,
                 fails_where_gold_writes=_DB,
+                fails_where_asserted=_SAID,
                 stop_reason="timeout",
             ),
             ScriptedModel(
@@ -134,6 +173,11 @@ EXPECTED_OUTCOMES: Mapping[str, ScriptedModel] = MappingProxyType(
                 role="user",
                 does="Says who it is and why it calls, says yes when asked, says goodbye.",
             ),
+            ScriptedModel(
+                id="scripted/judge",
+                role="judge",
+                does="Decides the adopted assertions by its table of evidence.",
+            ),
         )
     }
 )
@@ -146,18 +190,20 @@ def markdown_table() -> str:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for model in EXPECTED_OUTCOMES.values():
-        if model.role == "user":
-            lines.append(f"| `{model.id}` | user | {model.does} | | | | |")
+        if model.role != "agent":
+            lines.append(f"| `{model.id}` | {model.role} | {model.does} | | | | |")
             continue
-        plain = model.expectation(gold_writes=False)
-        writing = model.expectation(gold_writes=True)
-        outcome: str = plain.outcome
-        if plain.outcome != writing.outcome:
-            outcome += f"; {writing.outcome} where gold writes"
-        signals = ", ".join(model.failing_signals)
-        if model.fails_where_gold_writes:
-            extra = ", ".join(model.fails_where_gold_writes) + " where gold writes"
-            signals = f"{signals}; {extra}" if signals else extra
+        # Each scenario either writes or has assertions, so this is the outcome in all of them.
+        outcome = model.expectation(gold_writes=True).outcome
+        signals = "; ".join(
+            ", ".join(names) + where
+            for names, where in (
+                (model.failing_signals, ""),
+                (model.fails_where_gold_writes, " where gold writes"),
+                (model.fails_where_asserted, " where assertions are adopted"),
+            )
+            if names
+        )
         stop = model.stop_reason + (" (transfer where gold does)" if model.follows_gold else "")
         lines.append(
             f"| `{model.id}` | agent | {model.does} | {outcome} | {signals} | "

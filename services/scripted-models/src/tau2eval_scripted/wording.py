@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .catalog import Plan, Step
+from .catalog import Plan
+from .catalog_types import Step
 from .conversation import Called, Conversation
 from .speak import cabin, counted, day, dollars, place, series, with_article
 
@@ -18,6 +19,8 @@ GREETING = "Hello, thank you for calling the airline. How can I help you today?"
 WAIT = "One moment, please."
 ASK_AGAIN = "Please say yes if you would like me to go ahead."
 ANYTHING_ELSE = "Is there anything else I can help you with?"
+REFUSAL = "I am sorry, but under our policy I cannot do what you ask for."
+LIE = "That is done. I have taken care of everything that you asked for."
 GOODBYE = "Thank you for calling. Goodbye."
 ASKED = "go ahead"
 CLOSED = "anything else"
@@ -53,10 +56,10 @@ def outcome(plan: Plan, conversation: Conversation) -> str:
 
 def answer(plan: Plan, conversation: Conversation) -> str:
     """Returns what was found where nothing may be done, and asks whether there is anything else."""
+    if plan.act is not None:
+        return f"{plan.act.said} {ANYTHING_ELSE}"
     sentences = [_found(conversation)]
-    sentences += _figures(plan, "") or [
-        "I am sorry, but under our policy I cannot do what you ask for."
-    ]
+    sentences += _figures(plan, "") or [REFUSAL]
     return " ".join([*sentences, ANYTHING_ELSE])
 
 
