@@ -88,10 +88,11 @@ async def test_do_nothing_ends_in_three_turns_and_changes_nothing(client, tools,
     assert call.end == "agent_exit"
     assert call.tools == ["end_conversation"]
     expected = EXPECTED_OUTCOMES["scripted/do-nothing"].expectation(
-        gold_writes=scenario.gold_mutates
+        gold_writes=scenario.gold_mutates, asserted=scenario.nl_assertions is not None
     )
+    assert expected.outcome == "failed"
     matches = call.db_hash == scenario.expected_db_hash
-    assert expected.outcome == ("passed" if matches else "failed")
+    assert expected.failing_signals == (("NL_ASSERTION",) if matches else ("DB_STATE_MATCH",))
 
 
 @pytest.mark.parametrize("name", SOME)
@@ -147,6 +148,9 @@ def test_every_agent_has_its_row():
         "scripted/gold",
         "scripted/slow",
         "scripted/do-nothing",
+        "scripted/refuse-all",
+        "scripted/liar",
+        "scripted/transfer-at-once",
         "scripted/silent",
         "scripted/rogue-write",
         "scripted/never-hangs-up",
@@ -154,10 +158,25 @@ def test_every_agent_has_its_row():
     }
 
 
-def test_only_gold_and_slow_may_pass_where_gold_writes():
+@pytest.mark.parametrize("writes", [True, False])
+def test_only_gold_and_slow_may_pass(writes):
     passing = {
         m.id
         for m in EXPECTED_OUTCOMES.values()
-        if m.role == "agent" and m.expectation(gold_writes=True).outcome == "passed"
+        if m.role == "agent"
+        and m.expectation(gold_writes=writes, asserted=not writes).outcome == "passed"
     }
     assert passing == {"scripted/gold", "scripted/slow"}
+
+
+@pytest.mark.parametrize("model", [m for m in EXPECTED_OUTCOMES.values() if m.role == "agent"])
+def test_without_a_judge_nothing_that_needs_one_passes_or_fails(model):
+    row = model.expectation(gold_writes=False, asserted=True, judge=False)
+    assert row.outcome == "not_run"
+    assert row.not_run_kind == (model.not_run_kind or "judge_off")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_scenario_writes_or_has_assertions(name):
+    scenario = get_scenario(name)
+    assert scenario.gold_mutates == (scenario.nl_assertions is None)

@@ -1,7 +1,7 @@
 """scripted/judge: decides the adopted assertions by the table of evidence.
 
 It reads the judge's input as services/scorer makes it (docs/judge.md): sections of JSON between
-tags. What is said or returned in a call is inside that JSON, so it can never be taken for a section.
+tags. What is said or returned in a call is inside that JSON, so it never passes for a section.
 """
 
 from __future__ import annotations
