@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tau2eval_scorer.judge.result import JudgeResult
 from tau2eval_scorer.record import StopReason
+
+if TYPE_CHECKING:  # The judge's package imports this module.
+    from tau2eval_scorer.judge.result import JudgeResult
 
 DB_STATE_MATCH = "DB_STATE_MATCH"
 CLEAN_EXIT = "CLEAN_EXIT"
