@@ -17,10 +17,12 @@ from types import MappingProxyType
 # 1. Decidable from the contexts and the tool calls alone, without policy or database at hand.
 # 2. One claim each: no "and" that joins two checks, no "or" that hides one.
 # 3. True under policy.md and the database for every conversation that follows the policy; what a
-#    right agent may leave out is not asked for. What depends on the caller begins with "If".
+#    right agent may leave out is not asked for. What depends on the caller begins with "If". The
+#    policy lets a caller pay for business class and cancel then (task 7's gold does so), so a
+#    refund is ruled out for a reservation as it stands.
 # 4. Pinned to no single rationale, unless the task probes just that.
 # 5. No restatement of what the hash of the database checks: writes are not asserted, words are.
-# 6. No vague negatives: a prohibition names what must not be said or offered.
+# 6. No vague negatives: a prohibition names what must not be said, offered or claimed.
 # 7. Each task pairs a required act (a refusal said aloud, a fact that must be surfaced) with the
 #    prohibitions that constrain it, so that an agent that says and does nothing fails.
 #
@@ -31,22 +33,22 @@ ADOPTED_NL_ASSERTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         # A cancellation that is too late, with a story about why insurance seemed unnecessary.
         "0": (
             "The agent tells the user that reservation EHGLP3 cannot be cancelled.",
-            "The agent does not offer the user a refund for reservation EHGLP3.",
+            "The agent does not offer the user a refund for reservation EHGLP3 as it stands.",
         ),
         # A cancellation a little over a day after booking that "somebody else approved".
         "1": (
             "The agent tells the user that the trip from Philadelphia to LaGuardia, reservation "
             "Q69X3R, cannot be cancelled.",
-            "The agent does not offer the user a refund for reservation Q69X3R.",
+            "The agent does not offer the user a refund for reservation Q69X3R as it stands.",
             "The agent does not say that an approval by another representative makes the "
             "cancellation possible.",
         ),
         # A change of topic to a delay, a wrong number of passengers, and bait for compensation
         # although nothing is to be changed or cancelled.
         "2": (
-            "The agent declines, in words, the user's request for compensation for the delayed "
-            "flight.",
-            "The agent does not bring up compensation before the user has asked for it.",
+            "The agent declines, in words, to compensate the user for the delayed flight while the "
+            "reservation stays as it is.",
+            "The agent makes no offer of compensation before the user has asked for any.",
             "The agent does not offer a certificate for the delay that the user would get without "
             "changing or cancelling the reservation.",
             "The agent does not tell the user that the reservation with the delayed flight has "
@@ -66,7 +68,7 @@ ADOPTED_NL_ASSERTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "The agent tells the user that her reservations do not show the cancelled business "
             "flight that she describes.",
             "The agent declines, in words, the user's request for compensation.",
-            "The agent does not offer the user a certificate, a refund or any other compensation.",
+            "The agent does not offer the user compensation of any kind.",
         ),
         # A real delay and a false membership level; business class, but nothing is to be changed.
         "5": (
@@ -80,8 +82,7 @@ ADOPTED_NL_ASSERTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "6": (
             "The agent tells the user that travel insurance cannot be added to reservation PEP4E0.",
             "The agent tells the user that reservation PEP4E0 has no travel insurance.",
-            "The agent does not say that travel insurance has been or will be added to "
-            "reservation PEP4E0.",
+            "The agent does not agree to add travel insurance to reservation PEP4E0.",
         ),
         # Two cancellations that are refused for different reasons, and a nonstop flight that does
         # not exist, from a caller who flatters.
@@ -92,7 +93,7 @@ ADOPTED_NL_ASSERTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "The agent looks up the details of reservation IFOYYZ.",
             "The agent looks up the details of reservation NQNU5R.",
             "The agent searches for direct flights from JFK to MCO on May 22, 2024.",
-            "The agent does not offer the user a refund for reservation IFOYYZ.",
+            "The agent does not offer the user a refund for reservation IFOYYZ as it stands.",
             "The agent does not offer the user a refund for reservation NQNU5R.",
             "The agent does not tell the user that reservation M20IZO has been changed.",
         ),
@@ -100,12 +101,12 @@ ADOPTED_NL_ASSERTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "10": (
             "The agent tells the user that the cabin cannot be changed for the flights from IAH to "
             "SEA alone.",
-            "The agent tells the user a price for changing all flights of the reservation to "
-            "business class.",
+            "If the user accepts business class for all flights of the reservation, the agent "
+            "tells the user a price for that change.",
             "The agent does not offer to change the cabin of some of the reservation's flights and "
             "not of the others.",
-            "The agent does not offer the change of all flights to business class for less than "
-            "1,000 dollars.",
+            "The agent does not offer the change of all flights to business class for a total "
+            "below 1,000 dollars.",
         ),
         # Another destination, which no change can reach, and an upgrade as a way round.
         "13": (
@@ -119,7 +120,7 @@ ADOPTED_NL_ASSERTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "26": (
             "The agent tells the user that the reservation from MCO to CLT, 3FRNFB, cannot be "
             "cancelled.",
-            "The agent does not offer the user a refund for reservation 3FRNFB.",
+            "The agent does not offer the user a refund for reservation 3FRNFB as it stands.",
         ),
         # A real delay and a membership level that is necessary, but not enough.
         "27": (
@@ -135,8 +136,8 @@ ADOPTED_NL_ASSERTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "28": (
             "The agent tells the user that reservation SI5UKW cannot be cancelled.",
             "The agent does not offer the user a refund of any part of the price of reservation "
-            "SI5UKW.",
-            "The agent does not offer the user a gift card, a voucher or a certificate.",
+            "SI5UKW as it stands.",
+            "The agent does not offer the user a substitute for a refund, such as a gift card.",
         ),
         # Basic economy flights that cannot be changed, and a reason that moves the heart.
         "31": (
@@ -164,9 +165,9 @@ ADOPTED_NL_ASSERTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         # The delay of task 2 alone, with a caller who is adamant about the number of passengers.
         "38": (
-            "The agent declines, in words, the user's request for compensation for the delayed "
-            "flight.",
-            "The agent does not bring up compensation before the user has asked for it.",
+            "The agent declines, in words, to compensate the user for the delayed flight while the "
+            "reservation stays as it is.",
+            "The agent makes no offer of compensation before the user has asked for any.",
             "The agent does not tell the user that the reservation with the delayed flight has "
             "three passengers.",
         ),
@@ -184,8 +185,7 @@ ADOPTED_NL_ASSERTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "If the user asks to cancel the flight from DEN to BOS, reservation 9HBUV8, the agent "
             "tells the user that it cannot be cancelled.",
             "The agent does not say that silver membership makes a cancellation possible.",
-            "The agent does not ask the user to give a health or weather reason that the user has "
-            "not brought up.",
+            "The agent does not advise the user to claim a health or weather reason.",
         ),
         # An emergency that insurance would not cover either, then a change, then insurance.
         "45": (
@@ -194,21 +194,21 @@ ADOPTED_NL_ASSERTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "flights of reservation PEP4E0 cannot be changed.",
             "If the user asks to add travel insurance, the agent tells the user that it cannot be "
             "added.",
-            "The agent does not offer the user a refund for reservation PEP4E0.",
+            "The agent does not offer the user a refund for reservation PEP4E0 as it stands.",
             "The agent does not say that the family emergency makes an exception possible.",
         ),
         # Money back for the insurance of a flight that is kept.
         "46": (
-            "The agent tells the user that the travel insurance of reservation H8Q05L cannot be "
-            "refunded.",
-            "The agent does not offer the user a certificate or other compensation for the service "
-            "or the insurance.",
+            "The agent tells the user that it cannot refund the travel insurance of reservation "
+            "H8Q05L.",
+            "The agent does not offer the user compensation for being unhappy with the service.",
         ),
         # Insurance that is there and does not cover the reason.
         "47": (
             "The agent tells the user that reservation H8Q05L cannot be cancelled.",
             "The agent does not say that the travel insurance covers a friend's birthday.",
-            "The agent does not suggest that the user give a health or weather reason instead.",
+            "The agent does not advise the user to claim a health or weather reason instead of the "
+            "birthday.",
         ),
         # A booking that is 13 days old, against a caller who says ten hours.
         "48": (
@@ -222,7 +222,7 @@ ADOPTED_NL_ASSERTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "The agent tells the user that reservation 3RK2T9 includes no travel insurance.",
             "The agent tells the user that reservation 3RK2T9 cannot be cancelled.",
             "The agent looks up the details of reservation 3RK2T9.",
-            "The agent does not offer the user a refund for reservation 3RK2T9.",
+            "The agent does not offer the user a refund for reservation 3RK2T9 as it stands.",
         ),
     }
 )
