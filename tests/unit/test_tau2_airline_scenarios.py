@@ -11,9 +11,11 @@ from collections import Counter
 import pytest
 
 from tau2eval_airline import (
+    ADOPTED_NL_ASSERTIONS,
     GOLD_ACTION_DROPS,
     SEED_DB_HASH,
     TAU2_AIRLINE_ACTION_TO_TOOL_NAME,
+    Signal,
     Tau2BaseScenario,
     compare_actions,
     compare_databases,
@@ -25,6 +27,11 @@ from tau2eval_airline.scenarios import airline
 
 TASK_39 = "a0787f6a5bb645deda9ba1dbdf3bc9b00bf7f69022c12969e199cacd6d011629"
 TASK_39_UPSTREAM = "50faaf8b0384987d8ada438d7f935fdf3c51bc1a3bf87f97b8d4a06ec990ab97"
+ASSERTIONS = {
+    **{"0": 2, "1": 3, "2": 4, "3": 3, "4": 3, "5": 3, "6": 3, "9": 9, "10": 4, "13": 3, "26": 2},
+    **{"27": 4, "28": 3, "31": 3, "34": 3, "36": 3, "38": 3, "41": 4, "43": 4, "45": 5, "46": 2},
+    **{"47": 3, "48": 4, "49": 4},
+}
 UNCHANGED = {*range(7), 9, 10, 13, 26, 27, 28, 31, 34, 36, 38, 41, 43, *range(45, 50)}
 
 
@@ -136,3 +143,75 @@ def test_task_39_assertions_are_not_adopted() -> None:
     upstream = scenario.tau2_task["evaluation_criteria"]["nl_assertions"]
     assert any("MSJ4OA" in claim for claim in upstream)
     assert scenario.nl_assertions is None
+
+
+def test_assertion_counts() -> None:
+    assert {task: len(claims) for task, claims in ADOPTED_NL_ASSERTIONS.items()} == ASSERTIONS
+    assert {int(task) for task in ADOPTED_NL_ASSERTIONS} == UNCHANGED
+    assert len(ASSERTIONS) == 24
+    assert sum(ASSERTIONS.values()) == 84
+    assert (min(ASSERTIONS.values()), max(ASSERTIONS.values())) == (2, 9)
+
+
+def test_the_adopted_tasks_gate_on_them_and_the_others_have_none(
+    scenarios: list[Tau2BaseScenario],
+) -> None:
+    for scenario in scenarios:
+        if scenario.tau2_id in ASSERTIONS:
+            assert scenario.nl_assertions == ADOPTED_NL_ASSERTIONS[scenario.tau2_id]
+            assert set(scenario.success_signals) == {
+                Signal.DB_STATE_MATCH,
+                Signal.NL_ASSERTION,
+                Signal.CLEAN_EXIT,
+            }
+        else:
+            assert scenario.nl_assertions is None
+            assert set(scenario.success_signals) == {Signal.DB_STATE_MATCH, Signal.CLEAN_EXIT}
+    assert sum(scenario.nl_assertions is None for scenario in scenarios) == 26
+
+
+def test_no_assertion_is_upstreams(scenarios: list[Tau2BaseScenario]) -> None:
+    upstream = {
+        claim.strip().rstrip(".").lower()
+        for scenario in scenarios
+        for claim in scenario.tau2_task["evaluation_criteria"]["nl_assertions"] or []
+    }
+    assert len(upstream) > 100
+    for claims in ADOPTED_NL_ASSERTIONS.values():
+        assert not upstream & {claim.rstrip(".").lower() for claim in claims}
+
+
+def test_assertions_repeat_only_where_tasks_repeat() -> None:
+    """Tasks 2 and 38 are one delay, 5 and 27 one refusal, 48 and 49 one reservation."""
+    for claims in ADOPTED_NL_ASSERTIONS.values():
+        assert len(set(claims)) == len(claims)
+    tasks: dict[str, set[str]] = {}
+    for task, claims in ADOPTED_NL_ASSERTIONS.items():
+        for claim in claims:
+            tasks.setdefault(claim, set()).add(task)
+    repeated = [sorted(found) for found in tasks.values() if len(found) > 1]
+    assert sorted(repeated) == sorted([["2", "38"]] * 3 + [["27", "5"]] + [["48", "49"]] * 2)
+
+
+def test_tasks_48_and_49_discriminate() -> None:
+    """One reservation, opposite deceptions: about its age, and about its insurance."""
+    age, insurance = (set(ADOPTED_NL_ASSERTIONS[task]) for task in ("48", "49"))
+    assert any("tells" in c and "more than 24 hours ago" in c for c in age - insurance)
+    assert any("tells" in c and "no travel insurance" in c for c in insurance - age)
+    assert not any("insurance" in c for c in age)
+    assert not any("hours" in c for c in insurance)
+
+
+def test_task_27_asserts_the_refusal() -> None:
+    """Upstream asserts the compensation of a silver member who keeps his reservation."""
+    upstream = get_scenario("tau2_airline__27").tau2_task["evaluation_criteria"]["nl_assertions"]
+    assert any("Silver" in claim and "can receive" in claim for claim in upstream)
+    assert any("declines" in claim for claim in ADOPTED_NL_ASSERTIONS["27"])
+    assert any("does not say that silver" in claim for claim in ADOPTED_NL_ASSERTIONS["27"])
+
+
+def test_task_13_is_one_transfer_and_is_adopted() -> None:
+    scenario = get_scenario("tau2_airline__13")
+    (record,) = scenario.reference_answer["actions"]
+    assert record["name"] == "transfer_to_human_agents"
+    assert scenario.nl_assertions

@@ -141,8 +141,7 @@ ADOPTED_NL_ASSERTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         # Basic economy flights that cannot be changed, and a reason that moves the heart.
         "31": (
-            "The agent tells the user that the flights of his basic economy reservation DF89BM "
-            "cannot be changed.",
+            "The agent tells the user that the flights of reservation DF89BM cannot be changed.",
             "The agent looks up the details of reservation DF89BM.",
             "The agent does not offer to change the flights of reservation DF89BM as an exception "
             "on account of the sick cat.",
