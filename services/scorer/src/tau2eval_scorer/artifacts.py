@@ -39,7 +39,7 @@ def attempt_files(scored: ScoredConversation) -> dict[str, bytes]:
         "db_diff.json": dump_json(_db_diff(scored)),
         **_config_files(scored),
     }
-    if scored.judgement is not None:
+    if scored.judgement is not None and scored.judgement.status != "not_needed":
         files[JUDGE_FILE] = dump_json(scored.judgement.to_dict())
     for role in Role:
         summary = conversation.summary(role)

@@ -68,12 +68,43 @@ class ScoredConversation:
         }
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What a conversation did, before anybody judges it.
+
+    Attributes:
+        actions: What the agent recorded; None when that is not known.
+        action_match: Whether they are the reference answer's; None when they cannot be compared.
+        action_detail: A line for a person on that.
+    """
+
+    card: ScenarioCard
+    db: DbState
+    actions: Sequence[Mapping[str, Any]] | None
+    action_match: bool | None
+    action_detail: str
+
+
+def examine(conversation: Conversation, catalog: Catalog) -> Facts:
+    """Compares the end state and the actions; takes up to seconds of CPU, so call it in a thread.
+
+    Raises:
+        tau2eval_common.errors.NotFound: When its scenario is not in the catalog.
+    """
+    card = catalog.card(conversation.header.scenario)
+    actions = recorded_actions(conversation)
+    matches, detail = catalog.action_match(card, actions)
+    db = catalog.db_state(card, conversation.summary(Role.AGENT))
+    return Facts(card, db, actions, matches, detail)
+
+
 def score(
     conversation: Conversation,
     catalog: Catalog,
     scenario_directory: str,
     judgement: JudgeResult | None = None,
     judge_threshold: float = DEFAULT_THRESHOLD,
+    facts: Facts | None = None,
 ) -> ScoredConversation:
     """Scores a conversation; takes up to seconds of CPU, so call it in a thread.
 
@@ -84,20 +115,19 @@ def score(
         judgement: What the judge found, or why it was not asked; None counts as a judge that is
             off.
         judge_threshold: Score from which the informational JUDGE_PASSED passes.
+        facts: What `examine` found, if it was called already.
 
     Raises:
         tau2eval_common.errors.NotFound: When its scenario is not in the catalog.
     """
-    card = catalog.card(conversation.header.scenario)
-    db = catalog.db_state(card, conversation.summary(Role.AGENT))
-    actions = recorded_actions(conversation)
-    matches, action_detail = catalog.action_match(card, actions)
+    facts = facts or examine(conversation, catalog)
+    card, db = facts.card, facts.db
     signals = {
         signal.name: signal
         for signal in (
             db_state_match(db),
             clean_exit(conversation.stop_reason),
-            action_match(matches, action_detail),
+            action_match(facts.action_match, facts.action_detail),
             nl_assertion(card.nl_assertions, judgement),
         )
         if signal.name != NL_ASSERTION or NL_ASSERTION in card.success_signals
@@ -125,7 +155,7 @@ def score(
         composite=composite,
         db=db,
         fully_judged=fully_judged,
-        actions=actions,
+        actions=facts.actions,
         judgement=judgement,
         metrics=metrics.build(
             conversation=conversation,
@@ -134,7 +164,7 @@ def score(
             composite=composite,
             db=db,
             fully_judged=fully_judged,
-            is_action_match=matches,
+            is_action_match=facts.action_match,
             judgement=judgement,
             accuracy=speech_accuracy(
                 conversation.turns, conversation.header.modality, conversation.duration_seconds
@@ -168,7 +198,9 @@ __all__ = [
     "DB_STATE_MATCH",
     "JUDGE_PASSED",
     "NL_ASSERTION",
+    "Facts",
     "ScoredConversation",
+    "examine",
     "recorded_actions",
     "score",
 ]

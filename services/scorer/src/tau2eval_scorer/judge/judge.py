@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import logging
 import random
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -24,19 +23,24 @@ from tau2eval_scorer.judge.prompt import (
     prompt_sha256,
     response_format,
 )
+from tau2eval_scorer.judge.quotes import QuoteIndex
 from tau2eval_scorer.judge.result import AssertionVerdict, JudgeResult, JudgeUsage
-from tau2eval_scorer.judge.sections import user_content
+from tau2eval_scorer.judge.sections import JudgeInput, judge_input
 from tau2eval_scorer.judge.settings import JudgeSettings
 from tau2eval_scorer.record import Conversation
 
 logger = logging.getLogger(__name__)
 
-MAX_TRIES = 3
-"""Fresh questions for one vote; each may be followed by one repair."""
-TOTAL_SECONDS = 240.0
-"""A whole judgement, all votes together. The bridge waits 300 s for a verdict."""
+MAX_ANSWERS = 3
+"""Fresh questions for one vote whose answers could not be used; each is followed by one repair."""
+MAX_CALLS = 5
+"""Fresh questions for one vote whose model call failed."""
+TOTAL_SECONDS = 220.0
+"""A whole judgement, all votes together: with the rest of the scoring it stays below 240 s, and the
+bridge waits 300 s for a verdict."""
 PARALLEL_VOTES = 3
 _FIRST_PAUSE_SECONDS = 1.0
+_MAX_PAUSE_SECONDS = 60.0
 
 
 class JudgeFailed(Exception):
@@ -45,13 +49,15 @@ class JudgeFailed(Exception):
 
 @dataclass
 class _Vote:
-    """One independent judgement as it is asked for."""
+    """One independent judgement as it is asked for; `problem` is what went wrong last."""
 
     body: dict[str, Any]
     context: gateway_pb2.CallContext
     count: int
     timeout: float
+    temperature: float | None
     usage: list[JudgeUsage] = field(default_factory=list)
+    problem: str = ""
 
 
 class LLMJudge:
@@ -73,7 +79,7 @@ class LLMJudge:
         self._chat = chat
         self._total = total_seconds
         self._first_pause = first_pause_seconds
-        self._forms: dict[str, tuple[str, ...]] = {}
+        self._refused: dict[str, set[str]] = {}
 
     async def judge_scenario(
         self,
@@ -81,6 +87,7 @@ class LLMJudge:
         card: ScenarioCard,
         actions: Sequence[Mapping[str, Any]] | None,
         settings: JudgeSettings,
+        asked: JudgeInput | None = None,
     ) -> JudgeResult:
         """Judges a call. Never raises for a judge that fails: the result says so.
 
@@ -89,14 +96,10 @@ class LLMJudge:
             card: Its scenario, with the assertions.
             actions: What the agent recorded.
             settings: An enabled judge.
+            asked: The judge's input, where it is made already.
         """
-        content = user_content(
-            conversation,
-            card,
-            actions,
-            include_conversation=settings.include_conversation,
-            compact=settings.compact_context,
-        )
+        if asked is None:
+            asked = judge_input(conversation, card, actions, settings)
         header = conversation.header
         context = gateway_pb2.CallContext(
             run_id=header.run_id,
@@ -105,45 +108,38 @@ class LLMJudge:
             role="judge",
             session_id=header.attempt_id,
         )
-        timeout = settings.timeout_seconds
+        count, timeout = len(card.nl_assertions), settings.timeout_seconds
+        # Several votes at temperature 0 would be one vote.
+        fixed = "temperature" in settings.parameters or settings.votes > 1
+        temperature = None if fixed else 0.0
         votes = [
-            _Vote(_body(settings, content, at), context, len(card.nl_assertions), timeout)
+            _Vote(_body(settings, asked.user_content, at), context, count, timeout, temperature)
             for at in range(settings.votes)
         ]
-        error = ""
-        answers: list[Answer] = []
-        try:
-            async with asyncio.timeout(self._total):
-                answers = await self._ask_all(votes)
-        except JudgeFailed as failure:
-            error = str(failure)
-        except TimeoutError:
-            error = f"the judge did not come to an end within {self._total:.0f} s"
-        usage = tuple(call for vote in votes for call in vote.usage)
-        blank = JudgeResult(
+        answers, problems = await self._ask_all(votes)
+        result = JudgeResult(
             status="error",
-            error=error,
             model=settings.model,
             prompt_version=PROMPT_VERSION,
             prompt_sha256=prompt_sha256(),
             assertions_sha256=assertions_sha256(),
-            votes=settings.votes,
+            votes=len(votes),
+            failed_votes=len(problems),
             system_prompt=SYSTEM_PROMPT,
-            user_content=content,
-            usage=usage,
+            user_content=asked.user_content,
+            usage=tuple(call for vote in votes for call in vote.usage),
             settings=settings.to_dict(),
         )
-        if error:
-            logger.warning("%s %s: judge: %s", header.run_id, header.scenario, error)
-            return blank
-        return _judged(blank, card.nl_assertions, answers)
+        if problems:
+            failed = f"{len(problems)} of {len(votes)} votes failed: {problems[0]}"
+            text = failed if len(votes) > 1 else problems[0]
+            logger.warning("%s %s: judge: %s", header.run_id, header.scenario, text)
+            if not _settled(answers, count, len(votes)):
+                return replace(result, error=text)
+        return _judged(result, card.nl_assertions, answers, asked.quotes)
 
-    async def _ask_all(self, votes: Sequence[_Vote]) -> list[Answer]:
-        """Asks for every vote, a few at once; one that fails fails the whole judgement.
-
-        Raises:
-            JudgeFailed: When a vote cannot be had.
-        """
+    async def _ask_all(self, votes: Sequence[_Vote]) -> tuple[list[Answer], list[str]]:
+        """Asks for every vote, a few at once; returns those that were had, and why others not."""
         gate = asyncio.Semaphore(PARALLEL_VOTES)
 
         async def ask(vote: _Vote) -> Answer:
@@ -152,11 +148,25 @@ class LLMJudge:
 
         tasks = [asyncio.ensure_future(ask(vote)) for vote in votes]
         try:
-            return list(await asyncio.gather(*tasks))
+            await asyncio.wait(tasks, timeout=self._total)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            late = [task for task in tasks if task.cancel()]
+            await asyncio.gather(*late, return_exceptions=True)
+        answers: list[Answer] = []
+        problems: list[str] = []
+        for task, vote in zip(tasks, votes, strict=True):
+            if task.cancelled():
+                last = f" ({vote.problem})" if vote.problem else ""
+                problems.append(f"the judge came to no end within {self._total:g} s{last}")
+            elif (error := task.exception()) is None:
+                answers.append(task.result())
+            elif isinstance(error, JudgeFailed):
+                problems.append(str(error))
+            else:
+                # Of a fault of ours nothing else must be lost: the conversation is judged later.
+                logger.error("the judge failed", exc_info=error)
+                problems.append(f"unexpected {type(error).__name__} in the judge")
+        return answers, problems
 
     async def _ask(self, vote: _Vote) -> Answer:
         """Gets one vote: a question, one repair of an answer out of form, and repetitions.
@@ -164,21 +174,25 @@ class LLMJudge:
         Raises:
             JudgeFailed: When there is no usable answer after all tries.
         """
-        problem = ""
         pause = self._first_pause
-        for attempt in range(MAX_TRIES):
-            if attempt:
-                await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311 no secret
-                pause *= 2
+        bad = failed = 0
+        while True:
+            wait = pause
             try:
                 return await self._question(vote)
             except BadAnswer as error:
-                problem = f"its answer cannot be used: {error}"
+                vote.problem = f"its answer cannot be used: {error}"
+                bad += 1
             except JudgeCallError as error:
-                problem = str(error)
+                vote.problem = str(error)
+                failed += 1
+                wait = max(pause, min(error.retry_after_seconds, _MAX_PAUSE_SECONDS))
                 if not error.transient:
-                    break
-        raise JudgeFailed(problem)
+                    raise JudgeFailed(vote.problem) from None
+            if bad >= MAX_ANSWERS or failed >= MAX_CALLS:
+                raise JudgeFailed(vote.problem)
+            await asyncio.sleep(wait * random.uniform(1.0, 1.25))  # noqa: S311 no secret
+            pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
     async def _question(self, vote: _Vote) -> Answer:
         """Asks once, and once more when the answer is not in form.
@@ -204,28 +218,32 @@ class LLMJudge:
     async def _complete(self, vote: _Vote, messages: list[dict[str, str]]) -> JudgeReply:
         """One model call, structured where the model takes that.
 
+        What a model refuses is left out, and for this model from then on.
+
         Raises:
             JudgeCallError: When it fails.
         """
         model = str(vote.body["model"])
         body = {**vote.body, "messages": messages}
-        # What many models refuse, left out step by step; what worked is remembered.
         extras: dict[str, Any] = {"response_format": response_format(vote.count)}
-        if "temperature" not in body:
-            extras["temperature"] = 0.0
-        forms = [self._forms[model]] if model in self._forms else _forms(extras)
-        for at, form in enumerate(forms):
-            asked = {**body, **{name: extras[name] for name in form if name in extras}}
+        if vote.temperature is not None:
+            extras["temperature"] = vote.temperature
+        refused = self._refused.setdefault(model, set())
+        form = frozenset(extras) - refused
+        left = _subsets(form)
+        while True:
+            left.remove(form)
+            offered = {name: extras[name] for name in sorted(form)}
             try:
-                reply = await self._chat.complete(asked, vote.context, vote.timeout)
+                reply = await self._chat.complete({**body, **offered}, vote.context, vote.timeout)
             except JudgeCallError as error:
-                if not error.refused or at == len(forms) - 1:
+                if not error.refused or not left:
                     raise
+                form = _next_form(left, str(error))
                 continue
-            self._forms[model] = form
+            refused |= frozenset(extras) - form
             vote.usage.append(reply.usage)
             return reply
-        raise AssertionError("unreachable")
 
 
 def _body(settings: JudgeSettings, content: str, vote: int) -> dict[str, Any]:
@@ -244,12 +262,26 @@ def _body(settings: JudgeSettings, content: str, vote: int) -> dict[str, Any]:
     return body
 
 
-def _forms(extras: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """All ways to leave extras out, the fullest first."""
-    names = tuple(extras)
+def _subsets(names: frozenset[str]) -> list[frozenset[str]]:
+    """All ways to leave names out, the fullest first."""
+    ordered = sorted(names)
     return [
-        form for size in range(len(names), -1, -1) for form in itertools.combinations(names, size)
+        frozenset(subset)
+        for size in range(len(ordered), -1, -1)
+        for subset in itertools.combinations(ordered, size)
     ]
+
+
+def _next_form(left: Sequence[frozenset[str]], message: str) -> frozenset[str]:
+    """Leaves out first what the refusal names."""
+    named = {name for name, words in _NAMED_BY.items() if any(w in message for w in words)}
+    return min(left, key=lambda form: (len(form & named), -len(form)))
+
+
+_NAMED_BY: Mapping[str, tuple[str, ...]] = {
+    "response_format": ("response_format", "json_schema", "schema", "structured"),
+    "temperature": ("temperature",),
+}
 
 
 def _parse(reply: JudgeReply, count: int) -> Answer:
@@ -258,16 +290,28 @@ def _parse(reply: JudgeReply, count: int) -> Answer:
     return parse_answer(reply.text, count)
 
 
+def _settled(answers: Sequence[Answer], count: int, votes: int) -> bool:
+    """Whether no vote that failed could have changed a verdict."""
+    if 2 * len(answers) <= votes:
+        return False
+    return all(
+        2 * max(passed, len(answers) - passed) > votes
+        for passed in (
+            sum(answer.decisions[at].passed for answer in answers) for at in range(count)
+        )
+    )
+
+
 def _judged(
-    blank: JudgeResult, assertions: Sequence[str], answers: Sequence[Answer]
+    result: JudgeResult,
+    assertions: Sequence[str],
+    answers: Sequence[Answer],
+    quotes: QuoteIndex,
 ) -> JudgeResult:
-    evidence = _plain(blank.user_content)
     verdicts = []
-    agreeing = 0
     for at, assertion in enumerate(assertions):
         decisions = [answer.decisions[at] for answer in answers]
-        passed = sum(decision.passed for decision in decisions) * 2 > len(decisions)
-        agreeing += sum(decision.passed == passed for decision in decisions)
+        passed = 2 * sum(decision.passed for decision in decisions) > len(decisions)
         told = next(decision for decision in decisions if decision.passed == passed)
         verdicts.append(
             AssertionVerdict(
@@ -276,23 +320,15 @@ def _judged(
                 passed=passed,
                 reason=told.reason,
                 quote=told.quote,
-                quote_found=_plain(told.quote) in evidence if told.quote.strip() else None,
+                quote_found=quotes.has(told.quote) if told.quote.strip() else None,
                 votes=tuple(decision.passed for decision in decisions),
             )
         )
-    pairs = len(assertions) * len(answers)
     return replace(
-        blank,
+        result,
         status="judged",
-        error="",
         score=round(fmean(answer.score for answer in answers), 6),
         reason=answers[0].reason,
         verdicts=tuple(verdicts),
-        agreement=round(agreeing / pairs, 6) if pairs else None,
+        agreement=round(fmean(v.agreement for v in verdicts), 6) if verdicts else None,
     )
-
-
-def _plain(text: str) -> str:
-    """Letters and digits only, so that quoting, escapes and spacing do not matter."""
-    text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda match: chr(int(match.group(1), 16)), text)
-    return re.sub(r"[\W_]+", " ", text.replace("\\n", " ").casefold()).strip()

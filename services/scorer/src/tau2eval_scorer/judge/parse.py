@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from tau2eval_scorer.jsonio import parse_json
+from typing import Any, NoReturn
 
 MAX_TEXT_CHARS = 4000
 _FENCE = re.compile(r"\A```[a-zA-Z]*\s*\n(.*?)\n?```\Z", re.DOTALL)
@@ -39,8 +37,9 @@ class Answer:
 def parse_answer(text: str, count: int) -> Answer:
     """Reads an answer about `count` assertions.
 
-    A fence around the JSON and further members are put up with; a missing, doubled or unknown
-    index, a verdict that is no boolean and a score that is no number from 0 to 1 are not.
+    A fence around the JSON, further members, and missing reasons and quotes are put up with; a
+    missing, doubled or unknown index, a member given twice, a verdict that is no boolean and a
+    score that is missing or no number from 0 to 1 are not.
 
     Raises:
         BadAnswer: With what is wrong.
@@ -49,8 +48,10 @@ def parse_answer(text: str, count: int) -> Answer:
     if fenced := _FENCE.match(text):
         text = fenced.group(1)
     try:
-        value = parse_json(text)
-    except ValueError as error:
+        value = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+    except BadAnswer:
+        raise
+    except (ValueError, RecursionError) as error:
         raise BadAnswer(f"it is not one JSON object ({error})") from None
     if not isinstance(value, dict):
         raise BadAnswer("it is not a JSON object")
@@ -61,15 +62,31 @@ def parse_answer(text: str, count: int) -> Answer:
     )
 
 
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a member that is given twice nobody knows which one is meant."""
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        names = [name for name, _ in pairs]
+        doubled = next(name for name in names if names.count(name) > 1)
+        raise BadAnswer(f"{doubled[:50]!r} is there twice in one object")
+    return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise BadAnswer(f"{constant} is not JSON")
+
+
 def _score(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadAnswer("score is not a number")
-    if not math.isfinite(value) or not 0 <= value <= 1:
-        raise BadAnswer(f"score is {value}, not a number from 0 to 1")
+        raise BadAnswer("score is missing or not a number")
+    if not 0 <= value <= 1:
+        raise BadAnswer("score is not from 0 to 1")
     return float(value)
 
 
 def _decisions(value: Any, count: int) -> tuple[Decision, ...]:
+    if value is None and not count:
+        return ()
     if not isinstance(value, list):
         raise BadAnswer("nl_assertion_verdicts is not a list")
     found: dict[int, Decision] = {}
@@ -80,7 +97,7 @@ def _decisions(value: Any, count: int) -> tuple[Decision, ...]:
         if isinstance(index, bool) or not isinstance(index, int):
             raise BadAnswer("the index of a verdict is not an integer")
         if not 1 <= index <= count:
-            raise BadAnswer(f"there is no assertion {index}; they run from 1 to {count}")
+            raise BadAnswer(f"a verdict is on an assertion that is not there; there are {count}")
         if index in found:
             raise BadAnswer(f"there are two verdicts on assertion {index}")
         passed = item.get("passed")

@@ -1,19 +1,21 @@
 """The judge's instructions, and their version.
 
-PROMPT_VERSION goes up with every change of meaning; the hash pins the exact text, and both stand in
-each result.
+PROMPT_VERSION goes up with every change of meaning, of the input's sections too; the hash pins the
+exact text, and both stand in each result.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Any
 
 PROMPT_VERSION = 1
 
 SYSTEM_PROMPT = """\
 You judge a finished phone call between a customer-service agent and a user. You get the \
-material in sections, each one JSON value between an opening and a closing tag:
+material in sections, each one JSON value between an opening and a closing tag; in it \
+\\u003c, \\u003e and \\u0026 stand for <, > and &:
 
 <reference> the database actions that a right agent would have recorded.
 <prediction> the database actions that this agent recorded, and how the call ended.
@@ -23,7 +25,9 @@ material in sections, each one JSON value between an opening and a closing tag:
 agent heard, which speech recognition may have garbled. "assistant" entries are the agent's \
 words that were really played to the user; words in "unspoken" were cut off and nobody heard \
 them, so they were not said. "tool_call" entries are the agent's tool calls, "tool" entries \
-their results.
+their results ("is_error": the call failed). Entries are in the order in which things happened, \
+except those with "reported": they come from the agent's own report and their time is not known. \
+"source": "said" marks what was said where it is not known what was heard of it.
 <user_context_history> the same call as the user lived it; there "assistant" entries are the \
 user's own words and "user" entries are what the user heard of the agent.
 
@@ -40,7 +44,7 @@ or a tool call.
 holds otherwise, also when the subject never came up.
 5. A claim that begins with "If" holds when its condition never came about.
 6. A claim about a look-up or a search holds if such a tool call is in agent_context_history \
-with those arguments and did not end in an error.
+with those arguments and has a result that is no error.
 7. When the evidence does not settle a claim, it does not hold.
 
 Answer with one JSON object and nothing else:
@@ -58,8 +62,9 @@ was asked for, with exactly one verdict for each of the {count} numbers, and not
 
 
 def prompt_sha256() -> str:
-    """Returns the SHA-256 of everything that the judge is told in our words."""
-    return hashlib.sha256(f"{SYSTEM_PROMPT}\0{REPAIR_PROMPT}".encode()).hexdigest()
+    """Returns the SHA-256 of all that the judge is told in our words, with the answer's form."""
+    form = json.dumps(response_format(0), sort_keys=True)
+    return hashlib.sha256("\0".join((SYSTEM_PROMPT, REPAIR_PROMPT, form)).encode()).hexdigest()
 
 
 def response_format(count: int) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tau2eval_scorer.jsonio import redact
+
 JUDGE_RESULT_VERSION = 1
 
 JudgeStatus = Literal["judged", "error", "off", "not_needed"]
@@ -20,8 +22,8 @@ class AssertionVerdict:
         passed: What the majority of the votes says.
         reason: Of the first vote that says so.
         quote: Words of the call that it rests on; may be empty.
-        quote_found: Whether the quote is in the judge's input; None without a quote.
-        votes: Each vote, in order.
+        quote_found: Whether the quote is in the call; None without a quote. It changes no verdict.
+        votes: The votes that were had, in order.
     """
 
     index: int
@@ -31,6 +33,11 @@ class AssertionVerdict:
     quote: str
     quote_found: bool | None
     votes: tuple[bool, ...]
+
+    @property
+    def agreement(self) -> float:
+        """Share of the votes that agree with the majority."""
+        return self.votes.count(self.passed) / len(self.votes)
 
 
 @dataclass(frozen=True)
@@ -56,11 +63,14 @@ class JudgeResult:
         reason: The reason for the score.
         verdicts: One for each assertion, in order; empty unless judged.
         votes: Judgements that were asked for.
+        failed_votes: Those of them that were not to be had. With status "judged" the others were a
+            majority for each assertion all the same.
         agreement: Share of (assertion, vote) pairs that agree with the majority; None without any.
         system_prompt: What the judge was told.
         user_content: What the judge was given.
         assertions_sha256: Of the whole adopted set.
-        usage: The model calls, repairs and failed ones with a usage included.
+        usage: The model calls that were answered, repairs and unusable answers included.
+        settings: The JudgeSettings.
     """
 
     status: JudgeStatus
@@ -73,6 +83,7 @@ class JudgeResult:
     prompt_sha256: str = ""
     assertions_sha256: str = ""
     votes: int = 0
+    failed_votes: int = 0
     agreement: float | None = None
     system_prompt: str = ""
     user_content: str = ""
@@ -112,6 +123,7 @@ class JudgeResult:
                     "quote": verdict.quote,
                     "quote_found": verdict.quote_found,
                     "votes": list(verdict.votes),
+                    "agreement": round(verdict.agreement, 6),
                 }
                 for verdict in self.verdicts
             ],
@@ -123,6 +135,7 @@ class JudgeResult:
             "prompt_sha256": self.prompt_sha256,
             "assertions_sha256": self.assertions_sha256,
             "votes": self.votes,
+            "failed_votes": self.failed_votes,
             "agreement": self.agreement,
             "usage": [
                 {
@@ -134,7 +147,7 @@ class JudgeResult:
                 }
                 for call in self.usage
             ],
-            "settings": dict(self.settings),
+            "settings": redact(self.settings),
         }
 
     @staticmethod
@@ -149,22 +162,30 @@ class JudgeResult:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"a stored judgement cannot be read: {error!r}") from None
 
-    def stands_for(
-        self,
-        assertions: Sequence[str],
-        model: str,
-        prompt_sha256: str,
-        settings: Mapping[str, Any],
-    ) -> bool:
-        """Whether this judgement answers the same questions in the same way."""
+    def stands_for(self, asked: JudgeQuestion) -> bool:
+        """Whether this judgement answers the same question, put in the same way."""
         return (
             self.judged
-            and [verdict.assertion for verdict in self.verdicts] == list(assertions)
-            and self.model == model
-            and self.prompt_sha256 == prompt_sha256
-            and {name: item for name, item in self.settings.items() if name not in _FREE}
-            == {name: item for name, item in settings.items() if name not in _FREE}
+            and tuple(verdict.assertion for verdict in self.verdicts) == tuple(asked.assertions)
+            and self.user_content == asked.user_content
+            and self.prompt_sha256 == asked.prompt_sha256
+            and _binding(self.settings) == _binding(asked.settings)
         )
+
+
+@dataclass(frozen=True)
+class JudgeQuestion:
+    """What a judgement answers, for `JudgeResult.stands_for`."""
+
+    assertions: Sequence[str]
+    user_content: str
+    prompt_sha256: str
+    settings: Mapping[str, Any]
+
+
+def _binding(settings: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: item for name, item in settings.items() if name not in _FREE}
+    return dict(redact(kept))
 
 
 _FREE = frozenset({"timeout_seconds", "threshold", "all_scenarios"})
@@ -194,6 +215,7 @@ def _read(value: Mapping[str, Any]) -> JudgeResult:
         prompt_sha256=value["prompt_sha256"],
         assertions_sha256=value["assertions_sha256"],
         votes=value["votes"],
+        failed_votes=value["failed_votes"],
         agreement=value["agreement"],
         system_prompt=value["judge_input"]["system_prompt"],
         user_content=value["judge_input"]["user_content"],
