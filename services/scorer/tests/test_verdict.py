@@ -4,11 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tau2eval_scorer.judge import AssertionVerdict, JudgeResult
 from tau2eval_scorer.record import StopReason
 from tau2eval_scorer.signals import (
     ACTION_MATCH,
     CLEAN_EXIT,
     DB_STATE_MATCH,
+    JUDGE_PASSED,
     NL_ASSERTION,
     DbState,
     Signal,
@@ -16,6 +18,7 @@ from tau2eval_scorer.signals import (
     action_match,
     clean_exit,
     db_state_match,
+    judge_passed,
     nl_assertion,
 )
 from tau2eval_scorer.verdict import Evidence, Outcome, compose
@@ -107,22 +110,91 @@ def test_differences_are_named():
     assert "users/u0, users/u1 a.b, users/u2 a.b and 2 more places" in detail
 
 
+def judgement(verdicts=(), status="judged", **fields):
+    return JudgeResult(
+        status=status,
+        verdicts=tuple(
+            AssertionVerdict(at, name, passed, "", "", None, (passed,))
+            for at, (name, passed) in enumerate(verdicts, start=1)
+        ),
+        **fields,
+    )
+
+
 @pytest.mark.parametrize(
-    ("assertions", "verdicts", "status"),
+    ("assertions", "found", "status"),
     [
         ([], None, Status.NOT_APPLICABLE),
+        ([], judgement(), Status.NOT_APPLICABLE),
         (["a"], None, Status.NOT_JUDGED),
-        (["a", "b"], [True, True], Status.PASSED),
-        (["a", "b"], [True, False], Status.FAILED),
+        (["a"], judgement(status="off"), Status.NOT_JUDGED),
+        (["a"], judgement(status="error", error="down"), Status.JUDGE_FAILED),
+        (["a"], judgement(status="not_needed"), Status.NOT_APPLICABLE),
+        (["a", "b"], judgement([("a", True), ("b", True)]), Status.PASSED),
+        (["a", "b"], judgement([("a", True), ("b", False)]), Status.FAILED),
+        (["a", "b"], judgement([("a", False), ("b", False)]), Status.FAILED),
     ],
 )
-def test_nl_assertions(assertions, verdicts, status):
-    assert nl_assertion(assertions, verdicts).status is status
+def test_nl_assertions(assertions, found, status):
+    assert nl_assertion(assertions, found).status is status
 
 
-def test_a_verdict_must_be_there_for_each_assertion():
-    with pytest.raises(ValueError, match="1 verdicts for 2"):
-        nl_assertion(["a", "b"], [True])
+@pytest.mark.parametrize("verdicts", [[], [("a", True)], [("b", True), ("a", True)]])
+def test_verdicts_on_other_assertions_are_a_fault(verdicts):
+    with pytest.raises(ValueError, match="verdicts are not on the 2 assertions"):
+        nl_assertion(["a", "b"], judgement(verdicts))
+
+
+@pytest.mark.parametrize(
+    ("score", "threshold", "status"),
+    [(1.0, 1.0, Status.PASSED), (0.999, 1.0, Status.FAILED), (0.0, 0.0, Status.PASSED)],
+)
+def test_judge_passed(score, threshold, status):
+    assert judge_passed(judgement(score=score), threshold).status is status
+
+
+def with_judge(found, **fields):
+    base = evidence()
+    signals = {**base.signals, NL_ASSERTION: nl_assertion(["a"], found)}
+    if found.judged:
+        signals[JUDGE_PASSED] = judge_passed(found, 1.0)
+    return compose(evidence(signals=signals, success_signals=(*GATES, NL_ASSERTION), **fields))
+
+
+def test_the_judge_s_score_never_gates():
+    result = with_judge(judgement([("a", True)], score=0.0))
+    assert result.outcome is Outcome.PASSED
+    assert result.breakdown.excluded == (ACTION_MATCH, JUDGE_PASSED)
+    result = with_judge(judgement([("a", False)], score=1.0))
+    assert result.outcome is Outcome.FAILED
+    assert result.breakdown.failed == (NL_ASSERTION,)
+
+
+@pytest.mark.parametrize(("status", "kind"), [("off", "judge_off"), ("error", "judge_error")])
+@pytest.mark.parametrize("db", ["exact", "different", "missing"])
+def test_without_verdicts_it_is_neither_passed_nor_failed(status, kind, db):
+    found = judgement(status=status, error="down" if status == "error" else "")
+    base = evidence(db=db)
+    signals = {**base.signals, NL_ASSERTION: nl_assertion(["a"], found)}
+    result = compose(evidence(signals=signals, success_signals=(*GATES, NL_ASSERTION)))
+    assert (result.outcome, result.not_run_kind) == (Outcome.NOT_RUN, kind)
+    assert result.is_successful is None
+    assert not result.caused_by_agent
+    # The other signals keep what they say, for their own rates.
+    assert CLEAN_EXIT in result.breakdown.passed
+    assert (DB_STATE_MATCH in result.breakdown.passed) is (db == "exact")
+    assert NL_ASSERTION in result.breakdown.not_applicable
+
+
+def test_too_few_turns_fail_without_a_judgement():
+    result = with_judge(judgement(status="not_needed"), agent_turns=1)
+    assert result.outcome is Outcome.FAILED
+    assert result.insufficient_agent_turns
+
+
+def test_a_gate_that_was_not_judged_is_no_pass():
+    result = with_judge(judgement(status="not_needed"))
+    assert (result.outcome, result.not_run_kind) == (Outcome.NOT_RUN, "harness_error")
 
 
 def test_without_a_judge_nothing_passes():
@@ -167,7 +239,9 @@ def test_action_match_never_gates():
     assert result.breakdown.excluded == (ACTION_MATCH,)
 
 
-names = st.sampled_from([DB_STATE_MATCH, CLEAN_EXIT, NL_ASSERTION, ACTION_MATCH, "OTHER"])
+names = st.sampled_from(
+    [DB_STATE_MATCH, CLEAN_EXIT, NL_ASSERTION, ACTION_MATCH, JUDGE_PASSED, "OTHER"]
+)
 
 
 @given(
@@ -196,7 +270,7 @@ def test_properties(signals, whitelist, reason, turns, minimum, inconsistent):
     assert len(everything) == len(set(everything))
     assert set(signals) <= set(everything)
     assert set(everything) <= set(signals) | set(whitelist)
-    gates = [name for name in whitelist if name != ACTION_MATCH]
+    gates = [name for name in whitelist if name not in (ACTION_MATCH, JUDGE_PASSED)]
     assert set(gates) <= set(everything)
     assert ACTION_MATCH not in everything or ACTION_MATCH in result.breakdown.excluded
     if result.outcome is Outcome.PASSED:
