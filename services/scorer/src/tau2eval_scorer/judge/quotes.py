@@ -31,9 +31,9 @@ class QuoteIndex:
                 {name: item for name, item in entry.items() if name != "unspoken"}
                 for entry in history
             ]
-            # As JSON, as words alone, and as the bare values of tool calls and results.
-            self._texts.append(_padded(json.dumps(played, ensure_ascii=False, default=str)))
-            self._texts.append(_padded(" ".join(str(entry.get("content", "")) for entry in played)))
+            # As JSON, as a person would write it down, and as the bare values.
+            self._texts.append(_padded(_json(played)))
+            self._texts.append(_padded(" ".join(map(_written, played))))
             self._texts.append(_padded(" ".join(map(_values, played))))
 
     def has(self, quote: str) -> bool:
@@ -61,6 +61,17 @@ def _in_order(parts: Sequence[str], text: str) -> bool:
             return False
         at += len(part) + 1
     return True
+
+
+def _written(entry: Mapping[str, Any]) -> str:
+    call = entry.get("tool_call")
+    if isinstance(call, Mapping):
+        return f"{call.get('name')} {_json(call.get('arguments'))}"
+    return str(entry.get("content", "")) or _json(entry.get("result", ""))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _values(value: Any) -> str:
