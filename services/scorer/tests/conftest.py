@@ -191,6 +191,7 @@ class ScorerProcess:
         self._env = {
             **os.environ,
             "TAU2EVAL_SCORER_PORT": "0",
+            "TAU2EVAL_SCORER_HTTP_PORT": "0",
             "TAU2EVAL_SCORER_ARTIFACTS_DIR": str(folder),
             "TAU2EVAL_SCORER_EXIT_WITH_PARENT": "true",
             **env,
@@ -225,9 +226,15 @@ class ScorerProcess:
             except TimeoutError:
                 await self.kill()
 
-    async def create(self, run_id="run-1", scenarios=("tau2_airline__11",), trials=1, **settings):
+    async def create(
+        self, run_id="run-1", scenarios=("tau2_airline__11",), trials=1, judge=None, **settings
+    ):
         plan = scorer_pb2.RunPlan(
-            run_id=run_id, scenarios=scenarios, trials=trials, settings_json=json.dumps(settings)
+            run_id=run_id,
+            scenarios=scenarios,
+            trials=trials,
+            settings_json=json.dumps(settings),
+            judge=judge,
         )
         return await self.runs.CreateRun(scorer_pb2.CreateRunRequest(plan=plan), timeout=30)
 
@@ -242,9 +249,11 @@ class ScorerProcess:
     async def finish(self, run_id="run-1"):
         return await self.runs.FinishRun(scorer_pb2.FinishRunRequest(run_id=run_id), timeout=30)
 
-    async def artifacts(self, run_id="run-1", scenario="", trial=0):
+    async def artifacts(self, run_id="run-1", scenario="", trial=0, attempt_id=""):
         files, open_path = {}, None
-        request = scorer_pb2.GetArtifactsRequest(run_id=run_id, scenario=scenario, trial=trial)
+        request = scorer_pb2.GetArtifactsRequest(
+            run_id=run_id, scenario=scenario, trial=trial, attempt_id=attempt_id
+        )
         async for message in self.runs.GetArtifacts(request, timeout=30):
             assert open_path in (None, message.path)
             files[message.path] = files.get(message.path, b"") + message.chunk

@@ -135,18 +135,27 @@ async def test_payments_in_another_order_pass_and_the_record_says_so(scorer, bui
 
 
 async def test_failures_and_what_is_not_run(scorer, builder):
-    none_mutated = "tau2_airline__1"
-    names = ["tau2_airline__11", none_mutated, "tau2_airline__14", "tau2_airline__41"]
+    changed, said = "tau2_airline__7", "tau2_airline__1"
+    names = ["tau2_airline__11", changed, said, "tau2_airline__14", "tau2_airline__41"]
     async with scorer() as s:
         await s.create(scenarios=names)
-        rogue = await builder.gold(none_mutated, calls=[ROGUE])
+        rogue = await builder.gold(changed, calls=[ROGUE])
         verdict = await s.submit(rogue.parts())
         assert verdict.outcome == scorer_pb2.OUTCOME_FAILED
         assert list(verdict.success_breakdown.failed) == ["DB_STATE_MATCH"]
         metrics = json.loads(verdict.metrics_json)
         assert metrics["is_action_match"] is False
-        assert metrics["db_differences"][0]["key"] == "EHGLP3"
+        assert "EHGLP3" in [difference["key"] for difference in metrics["db_differences"]]
+
+        unjudged = await builder.gold(said)
+        verdict = await s.submit(unjudged.parts())
+        assert (verdict.outcome, verdict.not_run_kind) == (
+            scorer_pb2.OUTCOME_NOT_RUN,
+            "judge_off",
+        )
+        assert list(verdict.success_breakdown.passed) == ["DB_STATE_MATCH", "CLEAN_EXIT"]
         assert not verdict.fully_judged
+        assert not verdict.judge_result_json
 
         lost = await builder.gold()
         lost.agent = None
@@ -175,16 +184,17 @@ async def test_failures_and_what_is_not_run(scorer, builder):
         )
         summary = json.loads((await s.get()).summary_json)
         assert summary["counts"] == {
-            "planned": 4,
+            "planned": 5,
             "passed": 0,
             "failed": 2,
-            "not_run": 2,
+            "not_run": 3,
             "missing": 0,
         }
-        assert summary["success_rate"] == {"passed": 0, "of": 2, "rate": 0.0}
+        rate = summary["success_rate"]
+        assert (rate["passed"], rate["of"], rate["rate"]) == (0, 2, 0.0)
         assert summary["success_rate_with_agent_faults_failed"]["of"] == 4
-        assert summary["not_run_kinds"] == {"agent_lost": 1, "harness_error": 1}
-        assert summary["not_fully_judged"] == [none_mutated]
+        assert summary["not_run_kinds"] == {"agent_lost": 1, "harness_error": 1, "judge_off": 1}
+        assert summary["not_fully_judged"] == []
 
 
 async def test_too_few_agent_turns_fail_the_composite_and_skip_the_rates(scorer, builder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 from tau2eval_airline import FixtureError
@@ -23,6 +24,8 @@ def main(arguments: list[str]) -> int:
     if (code := only_help(arguments, "scorer", usage())) is not None:
         return code
     settings = load_settings_or_exit(ScorerSettings)
+    # It tells at every start what kind of database it found.
+    logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
     try:
         return run_service(ScorerService(ScorerCore(settings, Catalog())), settings)
     except FixtureError as error:

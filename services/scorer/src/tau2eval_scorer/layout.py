@@ -4,6 +4,7 @@
         run_args.json, all_metrics.json, all_summary.txt, all_latencies.csv
         <scenario>/                     the attempt that counts (runs of one trial)
         <scenario>/trial_<n>/           the same for runs of several trials
+            scorings/<n>/               metrics.json and judge_result.json of earlier scorings
         attempts/<scenario>/trial_<n>/<attempt_id>/    every other attempt
 
 An attempt's folder appears whole: it is written out of sight, moved among the attempts, and moved
@@ -24,7 +25,15 @@ import orjson
 ATTEMPTS = "attempts"
 METRICS_FILE = "metrics.json"
 JUDGE_FILE = "judge_result.json"
-RUN_FILES = ("run_args.json", "all_metrics.json", "all_summary.txt", "all_latencies.csv")
+REPORT_FILE = "report.html"
+SCORINGS = "scorings"
+RUN_FILES = (
+    "run_args.json",
+    "all_metrics.json",
+    "all_summary.txt",
+    "all_latencies.csv",
+    REPORT_FILE,
+)
 
 
 def scenario_path(scenario: str, trial: int, trials: int) -> str:
@@ -72,7 +81,7 @@ def place(run_folder: Path, scenario: str, trial: int, trials: int, attempt_id: 
         False when the attempt's folder is nowhere (somebody removed it).
     """
     target = run_folder / scenario_path(scenario, trial, trials)
-    present = _attempt_in(target)
+    present = attempt_in(target)
     if present == attempt_id:
         return True
     source = run_folder / attempt_path(scenario, trial, attempt_id)
@@ -86,7 +95,17 @@ def place(run_folder: Path, scenario: str, trial: int, trials: int, attempt_id: 
     return True
 
 
-def _attempt_in(folder: Path) -> str:
+def files_below(folder: Path) -> list[Path]:
+    """Returns the files in a folder and below it, in the order of their paths, but no links."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink() and not path.name.startswith(".")
+    )
+
+
+def attempt_in(folder: Path) -> str:
+    """Returns which attempt lies in a folder; empty when that is not to be told."""
     try:
         value = orjson.loads((folder / METRICS_FILE).read_bytes())
         return str(value["attempt_id"])

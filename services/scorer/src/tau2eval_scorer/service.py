@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -12,6 +13,7 @@ from tau2eval_common.errors import Unavailable
 from tau2eval_scorer import messages
 from tau2eval_scorer.core import ScorerCore
 from tau2eval_scorer.jsonio import dump_line
+from tau2eval_scorer.judge import JudgeSettings
 
 CHUNK_BYTES = 256 * 1024
 
@@ -72,17 +74,14 @@ class RunServicer(scorer_pb2_grpc.RunServiceServicer):
     ) -> scorer_pb2.GetRunResponse:
         """Returns a run with its verdicts and summary."""
         run, attempts, summary = await self._core.run(request.run_id)
-        # WatchRun sends each by itself, so there they fit.
-        size = sum(len(attempt.metrics_json) for attempt in attempts)
-        whole = size <= messages.MAX_METRICS_BYTES
         return scorer_pb2.GetRunResponse(
             plan=messages.plan_to(run.plan),
             created_at=run.created_at,
             finished_at=run.finished_at,
-            verdicts=[
-                messages.verdict(attempt, self._core.artifacts_path(run, attempt), whole)
-                for attempt in attempts
-            ],
+            # WatchRun sends each by itself, so there their details fit.
+            verdicts=messages.verdicts(
+                [(attempt, self._core.artifacts_path(run, attempt)) for attempt in attempts]
+            ),
             summary_json=dump_line(summary).decode().strip(),
         )
 
@@ -132,22 +131,73 @@ class RunServicer(scorer_pb2_grpc.RunServiceServicer):
         run_b, attempts_b, _ = await self._core.run(request.run_id_b)
         return messages.compare((run_a, attempts_a), (run_b, attempts_b))
 
+    async def ClaimTrial(
+        self, request: scorer_pb2.ClaimTrialRequest, context: Context
+    ) -> scorer_pb2.ClaimTrialResponse:
+        """Takes a trial for an attempt, or renews its lease."""
+        answer = await self._core.claim(
+            messages.claim_key(request), request.holder, request.lease_seconds
+        )
+        return messages.claim_response(answer)
+
+    async def ReleaseTrial(
+        self, request: scorer_pb2.ReleaseTrialRequest, context: Context
+    ) -> scorer_pb2.ReleaseTrialResponse:
+        """Gives a claim back."""
+        await self._core.release(messages.claim_key(request))
+        return scorer_pb2.ReleaseTrialResponse()
+
+    async def ResumeRun(
+        self, request: scorer_pb2.ResumeRunRequest, context: Context
+    ) -> scorer_pb2.ResumeRunResponse:
+        """Opens a run again and says what is left to do."""
+        settings = messages.settings_from(request.settings_json) if request.settings_json else None
+        run, items, changes = await self._core.resume(
+            request.run_id, settings, request.allow_mixed, request.preview
+        )
+        return messages.resume_response(run, items, changes)
+
+    async def ScoreRun(
+        self, request: scorer_pb2.ScoreRunRequest, context: Context
+    ) -> AsyncIterator[scorer_pb2.ScoreRunResponse]:
+        """Scores stored conversations again."""
+        judge = JudgeSettings.from_message(request.judge) if request.HasField("judge") else None
+        results = self._core.score(
+            request.run_id, judge, tuple(request.scenarios), request.only_unjudged
+        )
+        async with aclosing(results):
+            async for result in results:
+                path = self._core.artifacts_path(result.run, result.attempt)
+                yield messages.score_response(result, path)
+
+    async def ListAttempts(
+        self, request: scorer_pb2.ListAttemptsRequest, context: Context
+    ) -> scorer_pb2.ListAttemptsResponse:
+        """Lists every attempt of a run."""
+        run, attempts = await self._core.attempts(request.run_id)
+        return scorer_pb2.ListAttemptsResponse(
+            attempts=messages.verdicts(
+                [(attempt, self._core.artifacts_path(run, attempt)) for attempt in attempts]
+            )
+        )
+
     async def GetArtifacts(
         self, request: scorer_pb2.GetArtifactsRequest, context: Context
     ) -> AsyncIterator[scorer_pb2.GetArtifactsResponse]:
         """Sends files in chunks."""
-        folder, files = await self._core.artifact_folder(
-            request.run_id, request.scenario, request.trial
+        files = await self._core.files.files(
+            request.run_id, request.scenario, request.trial, request.attempt_id
         )
         try:
             for file in files:
-                path = file.relative_to(folder).as_posix()
                 previous: bytes | None = None
                 async for chunk in self._core.read_file(file, CHUNK_BYTES):
                     if previous is not None:
-                        yield scorer_pb2.GetArtifactsResponse(path=path, chunk=previous)
+                        yield scorer_pb2.GetArtifactsResponse(path=file.path, chunk=previous)
                     previous = chunk
-                yield scorer_pb2.GetArtifactsResponse(path=path, chunk=previous or b"", last=True)
+                yield scorer_pb2.GetArtifactsResponse(
+                    path=file.path, chunk=previous or b"", last=True
+                )
         except FileNotFoundError:
             raise Unavailable(
                 "the artifacts changed while they were read; ask again", reason="CHANGED"
@@ -169,13 +219,17 @@ class ScorerService:
     def register(self, server: grpc.aio.Server) -> Sequence[str]:
         """Adds the servicers."""
         scorer_pb2_grpc.add_ScenarioServiceServicer_to_server(ScenarioServicer(self._core), server)
-        scorer_pb2_grpc.add_RunServiceServicer_to_server(RunServicer(self._core), server)
+        scorer_pb2_grpc.add_RunServiceServicer_to_server(RunServicer(self._core), server)  # type: ignore[abstract]
         services = scorer_pb2.DESCRIPTOR.services_by_name
         return [services[name].full_name for name in ("ScenarioService", "RunService")]
 
     def addresses(self) -> dict[str, str]:
         """Returns no further addresses."""
         return {}
+
+    def drain(self) -> None:
+        """Ends the calls that could go on for long."""
+        self._core.drain()
 
     async def stop(self) -> None:
         """Closes the store."""

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 from pydantic_settings import SettingsConfigDict
 
 from tau2eval_common.settings import ServiceSettings
 from tau2eval_common.usage import settings_help
+from tau2eval_scorer.store.database import async_url
 
 
 class ScorerSettings(ServiceSettings):
     """Settings with the prefix TAU2EVAL_SCORER_."""
 
     model_config = SettingsConfigDict(
-        env_prefix="TAU2EVAL_SCORER_", extra="forbid", frozen=True, protected_namespaces=()
+        env_prefix="TAU2EVAL_SCORER_",
+        extra="forbid",
+        frozen=True,
+        protected_namespaces=(),
+        populate_by_name=True,
     )
 
     port: int = Field(default=3314, ge=0, le=65535, description="gRPC port; 0 takes a free one.")
@@ -23,17 +28,35 @@ class ScorerSettings(ServiceSettings):
         default=64, ge=1, description="Records taken at once; one more is RESOURCE_EXHAUSTED."
     )
     drain_seconds: float = Field(
-        default=60.0, ge=0, description="After SIGTERM, how long calls in progress may go on."
+        default=270.0,
+        ge=0,
+        description="After SIGTERM, how long calls in progress may go on: a judgement, above all.",
+    )
+    http_port: int = Field(
+        default=3315, ge=0, le=65535, description="Port of the report pages; 0 takes a free one."
+    )
+    gateway_address: str = Field(
+        default="127.0.0.1:3301", description="gRPC target of the gateway, which the judge asks."
     )
     artifacts_dir: Path = Field(
         default=Path("runs"), description="Folder of the runs; each has its own folder in it."
+    )
+    artifacts_url: str = Field(
+        default="",
+        pattern=r"^$|^[a-z0-9]+://.+",
+        description="Object store of the artifacts in its place, s3://bucket/prefix for instance; "
+        "artifacts_dir then only holds what is on its way. AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and "
+        "AWS_SECRET_ACCESS_KEY as everywhere.",
     )
     data_dir: Path | None = Field(
         default=None,
         description="Folder of the SQLite store; unset: the folder .store in artifacts_dir.",
     )
     database_url: str = Field(
-        default="", description="SQLAlchemy URL of another store; empty: SQLite in data_dir."
+        default="",
+        validation_alias=AliasChoices("TAU2EVAL_SCORER_DATABASE_URL", "DATABASE_URL"),
+        description="URL of another store, postgresql://user@host/name for instance; empty: SQLite "
+        "in data_dir. DATABASE_URL is read too, when this is not set.",
     )
     max_record_bytes: int = Field(
         default=512 * 1024 * 1024, ge=1024, description="Largest record, audio included, in bytes."
@@ -57,13 +80,10 @@ class ScorerSettings(ServiceSettings):
 
     @property
     def store_url(self) -> str:
-        """SQLAlchemy URL of the store, with an asynchronous driver for SQLite."""
+        """SQLAlchemy URL of the store, with an asynchronous driver."""
         if not self.database_url:
             return f"sqlite+aiosqlite:///{(self.store_dir / 'runs.sqlite3').absolute()}"
-        scheme, separator, rest = self.database_url.partition("://")
-        if scheme == "sqlite":
-            return f"sqlite+aiosqlite{separator}{rest}"
-        return self.database_url
+        return async_url(self.database_url)
 
 
 def usage() -> str:

@@ -136,11 +136,12 @@ def wav_header(rate_hz: int, data_bytes: int) -> bytes:
     )
 
 
-def read_record(folder: Path, limits: RecordLimits | None = None) -> Conversation:
+def read_record(path: Path, wav_bytes: int, limits: RecordLimits | None = None) -> Conversation:
     """Reads a stored record again, so that it can be scored again.
 
     Args:
-        folder: An attempt's folder, with record.pb and, for voice, conversation_log.wav.
+        path: The record.pb.
+        wav_bytes: Size of the recording beside it; 0 without one.
         limits: Bounds; the defaults when None.
 
     Raises:
@@ -148,14 +149,11 @@ def read_record(folder: Path, limits: RecordLimits | None = None) -> Conversatio
         OSError: When it is not there.
     """
     reader = RecordReader(limits or RecordLimits())
-    with (folder / RECORD_FILE).open("rb") as stream:
+    with path.open("rb") as stream:
         for part in _stored_parts(stream):
             reader.feed(part)
     conversation = reader.finish()
-    wav = folder / WAV_FILE
-    frames = 0
-    if wav.exists():
-        frames = (wav.stat().st_size - _WAV_HEADER_BYTES) // BYTES_PER_FRAME
+    frames = max(0, wav_bytes - _WAV_HEADER_BYTES) // BYTES_PER_FRAME
     return replace(conversation, audio_frames=frames)
 
 

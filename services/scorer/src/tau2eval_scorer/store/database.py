@@ -1,0 +1,187 @@
+"""The database: SQLite in a file or PostgreSQL, with one kind of transaction for writers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from tau2eval_common.errors import Unavailable
+from tau2eval_scorer.store import migrate
+from tau2eval_scorer.store.values import StoreError
+
+CONNECT_SECONDS = 10.0
+STATEMENT_SECONDS = 60.0
+_BUSY_MILLISECONDS = 15_000
+_DRIVERS = {
+    "sqlite": "sqlite+aiosqlite",
+    "postgres": "postgresql+asyncpg",
+    "postgresql": "postgresql+asyncpg",
+}
+_NO_ANSWER = (
+    OperationalError,
+    InterfaceError,
+    PoolTimeout,
+    OSError,
+    # While it connects, asyncpg's own errors come as they are.
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+)
+
+
+def async_url(url: str) -> str:
+    """Returns a database's URL with the driver that is used here.
+
+    The forms that other tools write are understood: postgres://, postgresql:// and libpq's sslmode.
+    """
+    scheme, separator, rest = url.partition("://")
+    driver = _DRIVERS.get(scheme, scheme)
+    if driver == "postgresql+asyncpg":
+        rest = rest.replace("?sslmode=", "?ssl=").replace("&sslmode=", "&ssl=")
+    return f"{driver}{separator}{rest}"
+
+
+class Database:
+    """Connections to the store.
+
+    Args:
+        url: SQLAlchemy URL with an asynchronous driver.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._text = url
+        self._engine: AsyncEngine | None = None
+        self._writers: AsyncEngine | None = None
+        self._url: URL | None = None
+
+    async def open(self) -> None:
+        """Connects and upgrades the schema.
+
+        Raises:
+            StoreError: When that fails.
+        """
+        engine: AsyncEngine | None = None
+        try:
+            url = make_url(self._text)
+            if url.get_backend_name() == "sqlite" and url.database:
+                Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+            engine = self.engine(url)
+            writers = engine.execution_options(writes=True)
+            async with writers.begin() as connection:
+                await connection.run_sync(migrate.upgrade)
+        except StoreError:
+            await _dispose(engine)
+            raise
+        except (ArgumentError, SQLAlchemyError, ImportError, *_NO_ANSWER) as error:
+            await _dispose(engine)
+            safe = self._text.partition("://")[0]
+            raise StoreError(f"the run store ({safe}) cannot be opened: {error}") from error
+        self._url, self._engine, self._writers = url, engine, writers
+
+    async def close(self) -> None:
+        """Ends the connections."""
+        engine, self._engine, self._writers = self._engine, None, None
+        await _dispose(engine)
+
+    @property
+    def url(self) -> URL:
+        """The URL, once it is open."""
+        if self._url is None:
+            raise RuntimeError("the store is not open")
+        return self._url
+
+    @staticmethod
+    def engine(url: URL, *, pooled: bool = True) -> AsyncEngine:
+        """Makes an engine."""
+        if url.get_backend_name() == "sqlite":
+            engine = create_async_engine(url)
+            sa.event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+            sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)
+            return engine
+        arguments: dict[str, Any] = {}
+        if url.get_driver_name() == "asyncpg":
+            arguments = {"timeout": CONNECT_SECONDS, "command_timeout": STATEMENT_SECONDS}
+        if not pooled:
+            return create_async_engine(url, poolclass=NullPool, connect_args=arguments)
+        # A connection that the server closed meanwhile is found out before it is used.
+        return create_async_engine(url, pool_pre_ping=True, connect_args=arguments)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """A connection to read with.
+
+        Raises:
+            Unavailable: When the database does not answer.
+        """
+        async with self._using(self._engine) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[AsyncConnection]:
+        """One transaction: kept as a whole at the end, or not at all after an error.
+
+        Raises:
+            Unavailable: When the database does not answer.
+        """
+        async with self._using(self._writers) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _using(self, engine: AsyncEngine | None) -> AsyncIterator[AsyncConnection]:
+        if engine is None:
+            raise RuntimeError("the store is not open")
+        try:
+            async with engine.begin() as connection:
+                yield connection
+        except _NO_ANSWER as error:
+            kind = type(getattr(error, "orig", None) or error).__name__
+            raise Unavailable(
+                f"the run store does not answer ({kind}); try again later",
+                reason="STORE_UNAVAILABLE",
+            ) from error
+
+
+async def now_seconds(connection: AsyncConnection) -> float:
+    """Returns the time that leases go by: the database's, so that all scorers share one clock."""
+    if connection.dialect.name != "postgresql":
+        return time.time()  # SQLite's clock is this machine's.
+    text = sa.text("SELECT extract(epoch FROM clock_timestamp())::double precision")
+    return float((await connection.execute(text)).scalar_one())
+
+
+async def _dispose(engine: AsyncEngine | None) -> None:
+    if engine is not None:
+        await engine.dispose()
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    # Transactions begin where `_begin_sqlite` says, also before changes of the schema.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    try:
+        # WAL lets readers go on during a write; FULL keeps what was acknowledged through a crash.
+        for pragma in (
+            f"busy_timeout={_BUSY_MILLISECONDS}",
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+        ):
+            cursor.execute(f"PRAGMA {pragma}")
+    finally:
+        cursor.close()
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    # A writer takes its lock first: one that reads and then upgrades its lock may be refused.
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
