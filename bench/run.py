@@ -88,11 +88,17 @@ def bench_calls(with_peers: bool) -> dict[str, Any]:
     return {"calls": calls, "worst_frame_lateness_p99_ms": round(worst, 2)}
 
 
+def bench_intervals(with_peers: bool) -> dict[str, Any]:
+    """How often the scorer's confidence intervals cover the truth, by simulation."""
+    return dict(run_json([sys.executable, str(BENCH / "interval_coverage.py")]))
+
+
 BENCHES = {
     "gold": bench_gold,
     "sessions": bench_sessions,
     "bridge": bench_bridge,
     "calls": bench_calls,
+    "intervals": bench_intervals,
 }
 
 

@@ -9,8 +9,8 @@ size comes from the variance between the tasks. That variance is nought when eve
 and wild when tasks are few, so it is estimated with two tasks added in thought, one that passes and
 one that fails (the "plus four" idea of Agresti and Coull, by whole tasks). The rate itself is not
 moved. With one trial a task the effective size is the number of tasks, and the interval is the
-plain binomial one; 50 of 50 gives [0.929, 1], not [1, 1]. bench/interval_coverage.py checks by
-simulation that it covers at least 95 %, where a percentile bootstrap over tasks does not.
+plain binomial one; 50 of 50 gives [0.929, 1], not [1, 1]. bench/interval_coverage.py checks the
+coverage by simulation, beside that of a percentile bootstrap over tasks, which is far too low.
 
 **pass^k.** C(c, k) / C(n, k) for a task with c passes in n trials: the unbiased estimate of the
 chance that k trials all pass. The interval treats these as shares of tasks.

@@ -265,6 +265,7 @@ def _scenario(row: Row) -> dict[str, Any]:
         "scenario_name": row.scenario,
         "trial": row.trial,
         "attempt_id": metrics["attempt_id"],
+        "scoring": metrics.get("scoring", 1),
         "scenario_directory": metrics["scenario_directory"],
         "domain": metrics["domain"],
         "outcome": row.outcome,
