@@ -1,7 +1,6 @@
 """Rates over trials, what stands beside them, and the comparison of two runs."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +14,7 @@ from tau2eval_scorer.jsonio import dump_json
 from tau2eval_scorer.latency import latency_stats
 from tau2eval_scorer.rates import Row
 from tau2eval_scorer.stats import clustered_interval, pass_hat
+from tau2eval_scorer.store import Plan, Resume, Run
 from tau2eval_scorer.summary import summarize
 from tau2eval_scorer.summary_text import summary_text
 
@@ -85,12 +85,8 @@ def row(
 
 
 def run(scenarios, trials=1, run_id="r", resumes=(), **plan_settings):
-    plan = SimpleNamespace(
-        run_id=run_id, scenarios=tuple(scenarios), trials=trials, settings=plan_settings, judge=None
-    )
-    return SimpleNamespace(
-        plan=plan, created_at="2026-01-01T00:00:00Z", finished_at="", resumes=tuple(resumes)
-    )
+    plan = Plan(run_id, tuple(scenarios), trials, plan_settings)
+    return Run(plan, "2026-01-01T00:00:00Z", "", tuple(resumes))
 
 
 def test_pass_hat_uses_each_tasks_own_trials_and_names_the_short_ones():
@@ -200,8 +196,8 @@ def test_assertions_are_counted_one_by_one():
 def test_mixed_settings_and_versions_are_shown():
     change = {"name": "agent_model", "before": "old", "after": "new"}
     resumes = (
-        SimpleNamespace(at="2026-01-02T00:00:00Z", settings={}, changes=()),
-        SimpleNamespace(at="2026-01-03T00:00:00Z", settings={}, changes=(change,)),
+        Resume(at="2026-01-02T00:00:00Z", settings={}, changes=()),
+        Resume(at="2026-01-03T00:00:00Z", settings={}, changes=(change,)),
     )
     rows = [row("d__1", judge_model="x"), row("d__2", judge_model="y")]
     summary = summarize(run(("d__1", "d__2"), resumes=resumes), rows)
@@ -373,7 +369,7 @@ def test_what_differs_between_the_runs_is_named():
     assert result["version_differences"] == [
         {"name": "judge_model", "a": {"j1": 3}, "b": {"j2": 3}}
     ]
-    assert any("were not scored alike: the judge differ" in text for text in result["warnings"])
+    assert any("were not scored alike, by: the judge." in text for text in result["warnings"])
     assert result["latency"]["p50_ms_difference"] == {
         "difference": 50.0, "interval_95": [50.0, 50.0],
     }  # fmt: skip

@@ -354,12 +354,8 @@ def _settings_differences(run_a: Run, run_b: Run) -> list[dict[str, Any]]:
 
 
 def _settings(run: Run) -> Mapping[str, Any]:
-    judge = getattr(run.plan, "judge", None)
-    return {
-        **run.plan.settings,
-        "trials": run.plan.trials,
-        **({"judge": judge.to_dict()} if judge is not None else {}),
-    }
+    plan = run.plan
+    return {**plan.settings, "trials": plan.trials, "judge": plan.judge.to_dict()}
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -403,8 +399,8 @@ def _warnings(a: _Side, b: _Side, result: Mapping[str, Any]) -> list[str]:
     differing = [item["name"] for item in result["version_differences"] if item["name"] in JUDGING]
     if differing:
         warnings.append(
-            f"The two runs were not scored alike: {', '.join(JUDGING[n] for n in differing)} "
-            f"differ. Score both in the same way, without calling again: `tau2-eval score {run_a} "
+            f"The two runs were not scored alike, by: {', '.join(JUDGING[n] for n in differing)}. "
+            f"Score both in the same way, without calling again: `tau2-eval score {run_a} "
             f"--judge-model MODEL`, and the same for {run_b}."
         )
     votes = [item for item in result["settings_differences"] if item["name"] in _JUDGE_SETTINGS]

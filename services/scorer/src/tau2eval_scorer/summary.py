@@ -157,13 +157,13 @@ def _resumes(run: Run) -> list[dict[str, Any]]:
                 for change in resume.changes
             ],
         }
-        for resume in getattr(run, "resumes", ())
+        for resume in run.resumes
     ]
 
 
 def _judge(run: Run, rows: Sequence[Row]) -> dict[str, Any]:
     """What the judge did, beside the assertions' rates; all of it informational."""
-    settings = getattr(run.plan, "judge", None)
+    settings = run.plan.judge
     metrics = [row.metrics for row in rows]
     scores = [m["judge_score"] for m in metrics if m.get("judge_score") is not None]
     agreements = [
@@ -173,8 +173,8 @@ def _judge(run: Run, rows: Sequence[Row]) -> dict[str, Any]:
     ]
     asked = sum(total for _, total in agreements)
     return {
-        "model": (settings.model or None) if settings else None,
-        "votes": settings.votes if settings and settings.model else None,
+        "model": settings.model or None,
+        "votes": settings.votes if settings.enabled else None,
         "statuses": dict(
             sorted(Counter(str(m.get("judge_status", "off")) for m in metrics).items())
         ),
