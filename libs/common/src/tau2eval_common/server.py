@@ -40,7 +40,11 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 class Service(Protocol):
-    """What a service implements to run in `run_service`."""
+    """What a service implements to run in `run_service`.
+
+    It may have a method `drain()` beside these: called when the first signal comes, it ends the
+    calls that only wait.
+    """
 
     name: str
 
@@ -104,6 +108,9 @@ async def serve(service: Service, settings: ServiceSettings) -> None:
             "draining: no new calls, up to %.0f s for those in progress", settings.drain_seconds
         )
         await health_servicer.enter_graceful_shutdown()
+        drain = getattr(service, "drain", None)
+        if drain is not None:
+            drain()
         await _drain(server, settings.drain_seconds, at_once)
     finally:
         await service.stop()

@@ -8,7 +8,6 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
@@ -150,7 +149,7 @@ class Rescorer:
                 conversation,
                 layout.scenario_path(key.scenario, key.trial, run.plan.trials),
                 run.plan.judge if judge is None else judge,
-                await self._kept(attempt) if judge is None else None,
+                await self._kept(attempt, run.plan.judge) if judge is None else None,
             )
         except (InvalidInput, NotFound, OSError) as error:
             logger.warning("%s cannot be scored again: %s", key, error)
@@ -187,19 +186,23 @@ class Rescorer:
         with self._artifacts.record(place) as stored:
             return read_record(stored.path, stored.wav_bytes, self._limits)
 
-    async def _kept(self, attempt: Attempt) -> JudgeResult | None:
-        """Returns the newest judgement of an attempt; whether it stands is the scorer's affair."""
+    async def _kept(self, attempt: Attempt, judge: JudgeSettings) -> JudgeResult | None:
+        """Returns the newest judgement of an attempt by a judge.
+
+        Whether it answers the question that would be asked now is the scorer's affair.
+        """
+        found = []
         for scoring in reversed(await self._store.scorings(attempt)):
             if not scoring.judge_json:
                 continue
             try:
-                value: Any = orjson.loads(scoring.judge_json)
-                result = JudgeResult.from_dict(value)
+                result = JudgeResult.from_dict(orjson.loads(scoring.judge_json))
             except ValueError:
                 continue
-            if result.judged:
-                return result
-        return None
+            if result.judged and result.model == judge.model:
+                found.append(result)
+        same = [result for result in found if dict(result.settings) == judge.to_dict()]
+        return next(iter(same or found), None)
 
 
 def _choose(

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import pwd
 import shutil
@@ -16,6 +17,11 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+
+from tau2eval_scorer.catalog import Catalog
+from tau2eval_scorer.core import ScorerCore
+from tau2eval_scorer.judge import JudgeCallError, JudgeReply, JudgeUsage
+from tau2eval_scorer.settings import ScorerSettings
 
 START_SECONDS = 120
 
@@ -203,3 +209,63 @@ def bucket(s3_server, monkeypatch):
     name = f"runs-{uuid.uuid4().hex[:12]}"
     Session().create_client("s3").create_bucket(Bucket=name)
     return f"s3://{name}/deep/prefix"
+
+
+class FakeChat:
+    """A judge's model that finds what a test says, and counts how often it is asked.
+
+    Attributes:
+        passes: Whether it finds that every assertion holds.
+        broken: Whether its calls fail.
+        waiting: Set while a call waits for `go`.
+    """
+
+    def __init__(self):
+        self.passes, self.broken = True, False
+        self.asked = []
+        self.go, self.waiting = asyncio.Event(), asyncio.Event()
+        self.go.set()
+
+    async def complete(self, body, context, timeout):
+        self.asked.append((context.run_id, context.scenario, context.trial, context.session_id))
+        self.waiting.set()
+        await self.go.wait()
+        if self.broken:
+            raise JudgeCallError("the fake is broken", transient=False, refused=False)
+        content = body["messages"][1]["content"]
+        section = content.partition("<nl_assertions>\n")[2].partition("\n</nl_assertions>")[0]
+        found = {"passed": self.passes, "reason": "because", "quote": ""}
+        answer = {
+            "score": 1.0 if self.passes else 0.0,
+            "reason": "overall",
+            "nl_assertion_verdicts": [
+                {"index": item["index"], **found} for item in json.loads(section)
+            ],
+        }
+        usage = JudgeUsage(body["model"], 10, 5, 0, 0.01)
+        return JudgeReply(json.dumps(answer), False, usage)
+
+
+@pytest.fixture
+def chat():
+    return FakeChat()
+
+
+@pytest.fixture
+def open_core(tmp_path, chat):
+    """Makes scorers over one folder and one store: `async with open_core(**settings) as core`."""
+
+    @contextlib.asynccontextmanager
+    async def opened(**settings):
+        core = ScorerCore(
+            ScorerSettings(**{"artifacts_dir": tmp_path / "runs", "http_port": 0, **settings}),
+            Catalog(),
+            chat,
+        )
+        await core.start()
+        try:
+            yield core
+        finally:
+            await core.stop()
+
+    return opened
