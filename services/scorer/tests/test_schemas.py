@@ -6,10 +6,11 @@ import json
 import re
 from pathlib import Path
 
+import grpc
 import jsonschema
 import pytest
 
-from tau2eval.scorer.v1 import record_pb2
+from tau2eval.scorer.v1 import record_pb2, scorer_pb2
 from tau2eval.voice.v1 import voice_pb2
 from tau2eval_airline import assertions_sha256
 from tau2eval_scorer.artifacts import attempt_files
@@ -207,6 +208,22 @@ async def test_what_the_service_writes_is_as_the_schemas_say(scorer, builder):
                     check(name, json.loads(content))
                     seen.add(name)
         assert seen == set(OF_ATTEMPT)
+        await s.create("run-2", (BOOKING,), trials=2, agent_model="y")
+        failed = await builder.gold(BOOKING, calls=[], run_id="run-2", trial=1)
+        await s.submit(failed.parts())
+        request = scorer_pb2.CompareRunsRequest(
+            run_id_a="run-1", run_id_b="run-2", bootstrap_samples=200
+        )
+        answer = await s.runs.CompareRuns(request, timeout=30)
+        comparison = json.loads(answer.comparison_json)
+        check("comparison", comparison)
+        assert comparison["bootstrap"]["samples"] == 200
+        assert [item["scenario"] for item in comparison["flipped"]["worse"]] == [BOOKING]
+        assert f"{BOOKING}: 1/1 -> 0/1" in answer.comparison_text
+        request.bootstrap_samples = 5
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await s.runs.CompareRuns(request, timeout=30)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def objects(schema, path=""):

@@ -15,15 +15,18 @@ from tau2eval.scorer.v1 import record_pb2
 from tau2eval_common.client import open_channel
 from tau2eval_common.errors import InvalidInput, Unavailable
 from tau2eval_scorer.catalog import Catalog, ScenarioCard
+from tau2eval_scorer.compare import compare_runs
 from tau2eval_scorer.judge import ChatModel, GatewayChat, JudgeSettings, LLMJudge
 from tau2eval_scorer.names import check_name
 from tau2eval_scorer.record import RecordLimits
+from tau2eval_scorer.report.library import ReportLibrary
 from tau2eval_scorer.rescoring import Rescorer, ScoredAgain
 from tau2eval_scorer.resume import ResumeItem, changed_settings, check_unchanged, resume_items
-from tau2eval_scorer.run_files import RunFiles, place_of
+from tau2eval_scorer.run_files import RunFiles, place_of, rows
 from tau2eval_scorer.scoring_job import ConversationScorer
 from tau2eval_scorer.settings import ScorerSettings
 from tau2eval_scorer.spool import remove_stale
+from tau2eval_scorer.stats import DEFAULT_SAMPLES
 from tau2eval_scorer.storage import StoredFile, open_artifacts
 from tau2eval_scorer.store import (
     Attempt,
@@ -73,6 +76,7 @@ class ScorerCore:
         self.artifacts = open_artifacts(settings.artifacts_url, self._root)
         self.locks = RunLocks(self.store.database)
         self.files = RunFiles(self.store, self.artifacts, self.locks, self.in_thread)
+        self.reports = ReportLibrary(self.store, self.artifacts, self.files, self.in_thread)
         self._submissions: Submissions | None = None
         self._rescorer: Rescorer | None = None
 
@@ -169,6 +173,36 @@ class ScorerCore:
             NotFound: When there is no such run.
         """
         return await self.store.run(run_id), await self.store.attempts(run_id)
+
+    async def compare(
+        self, run_id_a: str, run_id_b: str, samples: int
+    ) -> tuple[list[tuple[Run, list[Attempt]]], dict[str, Any]]:
+        """Returns both runs with their counting attempts, and the comparison of B with A.
+
+        Args:
+            run_id_a: The base line.
+            run_id_b: The run that is judged.
+            samples: Resamples of the bootstraps; 0 for the usual number.
+
+        Raises:
+            NotFound: When there is no such run.
+            InvalidInput: When there are too few samples, or too many.
+        """
+        runs = [await self.attempts(run_id) for run_id in (run_id_a, run_id_b)]
+        counting = [[item for item in attempts if item.counts] for _, attempts in runs]
+        others = [[item for item in attempts if not item.counts] for _, attempts in runs]
+        comparison = await self.in_thread(
+            lambda: compare_runs(
+                runs[0][0],
+                rows(counting[0]),
+                runs[1][0],
+                rows(counting[1]),
+                samples or DEFAULT_SAMPLES,
+                others_a=rows(others[0]),
+                others_b=rows(others[1]),
+            )
+        )
+        return [(run, own) for (run, _), own in zip(runs, counting, strict=True)], comparison
 
     async def finish(self, run_id: str) -> tuple[Run, dict[str, Any], str]:
         """Closes a run and returns it with its summary, as values and as text.

@@ -10,6 +10,7 @@ import orjson
 from tau2eval.scorer.v1 import record_pb2, scorer_pb2
 from tau2eval_common.errors import InvalidInput
 from tau2eval_scorer.catalog import ScenarioCard
+from tau2eval_scorer.compare_text import comparison_text
 from tau2eval_scorer.jsonio import dump_line, parse_object, redact
 from tau2eval_scorer.judge import JudgeSettings
 from tau2eval_scorer.rescoring import ScoredAgain
@@ -203,9 +204,11 @@ def scenario_response(card: ScenarioCard) -> scorer_pb2.GetScenarioResponse:
 
 
 def compare(
-    run_a: tuple[Run, Sequence[Attempt]], run_b: tuple[Run, Sequence[Attempt]]
+    run_a: tuple[Run, Sequence[Attempt]],
+    run_b: tuple[Run, Sequence[Attempt]],
+    comparison: Mapping[str, Any],
 ) -> scorer_pb2.CompareRunsResponse:
-    """Pairs two runs by scenario and trial, in the order of the first run's plan."""
+    """Writes a comparison; pairs are by scenario and trial, in the order of the first plan."""
     outcomes = [
         {(attempt.key.scenario, attempt.key.trial): attempt.outcome for attempt in attempts}
         for _, attempts in (run_a, run_b)
@@ -216,7 +219,9 @@ def compare(
         for scenario in run.plan.scenarios
         for trial in range(run.plan.trials)
     )
-    response = scorer_pb2.CompareRunsResponse()
+    response = scorer_pb2.CompareRunsResponse(
+        comparison_json=_json(comparison), comparison_text=comparison_text(comparison)
+    )
     for scenario, trial in places:
         a, b = (side.get((scenario, trial), "unspecified") for side in outcomes)
         response.pairs.add(

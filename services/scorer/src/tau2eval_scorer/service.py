@@ -12,6 +12,7 @@ from tau2eval.scorer.v1 import record_pb2, scorer_pb2, scorer_pb2_grpc
 from tau2eval_common.errors import Unavailable
 from tau2eval_scorer import messages
 from tau2eval_scorer.core import ScorerCore
+from tau2eval_scorer.http import ReportServer
 from tau2eval_scorer.jsonio import dump_line
 from tau2eval_scorer.judge import JudgeSettings
 
@@ -127,9 +128,10 @@ class RunServicer(scorer_pb2_grpc.RunServiceServicer):
         self, request: scorer_pb2.CompareRunsRequest, context: Context
     ) -> scorer_pb2.CompareRunsResponse:
         """Pairs two runs."""
-        run_a, attempts_a, _ = await self._core.run(request.run_id_a)
-        run_b, attempts_b, _ = await self._core.run(request.run_id_b)
-        return messages.compare((run_a, attempts_a), (run_b, attempts_b))
+        (side_a, side_b), comparison = await self._core.compare(
+            request.run_id_a, request.run_id_b, request.bootstrap_samples
+        )
+        return messages.compare(side_a, side_b, comparison)
 
     async def ClaimTrial(
         self, request: scorer_pb2.ClaimTrialRequest, context: Context
@@ -181,6 +183,13 @@ class RunServicer(scorer_pb2_grpc.RunServiceServicer):
             )
         )
 
+    async def RenderReport(
+        self, request: scorer_pb2.RenderReportRequest, context: Context
+    ) -> scorer_pb2.RenderReportResponse:
+        """Writes the run's pages among its artifacts."""
+        path, pages = await self._core.reports.write(request.run_id)
+        return scorer_pb2.RenderReportResponse(path=path, pages=pages)
+
     async def GetArtifacts(
         self, request: scorer_pb2.GetArtifactsRequest, context: Context
     ) -> AsyncIterator[scorer_pb2.GetArtifactsResponse]:
@@ -211,28 +220,35 @@ class ScorerService:
 
     def __init__(self, core: ScorerCore) -> None:
         self._core = core
+        self._pages = ReportServer(core.reports, core.settings.host, core.settings.http_port)
 
     async def start(self) -> None:
-        """Checks the fixtures and opens the store."""
+        """Checks the fixtures, opens the store, and begins to serve the pages."""
         await self._core.start()
+        try:
+            await self._pages.start()
+        except BaseException:
+            await self._core.stop()
+            raise
 
     def register(self, server: grpc.aio.Server) -> Sequence[str]:
         """Adds the servicers."""
         scorer_pb2_grpc.add_ScenarioServiceServicer_to_server(ScenarioServicer(self._core), server)
-        scorer_pb2_grpc.add_RunServiceServicer_to_server(RunServicer(self._core), server)  # type: ignore[abstract]
+        scorer_pb2_grpc.add_RunServiceServicer_to_server(RunServicer(self._core), server)
         services = scorer_pb2.DESCRIPTOR.services_by_name
         return [services[name].full_name for name in ("ScenarioService", "RunService")]
 
     def addresses(self) -> dict[str, str]:
-        """Returns no further addresses."""
-        return {}
+        """Returns where the pages are served."""
+        return {"http": self._pages.address}
 
     def drain(self) -> None:
         """Ends the calls that could go on for long."""
         self._core.drain()
 
     async def stop(self) -> None:
-        """Closes the store."""
+        """Ends the pages and closes the store."""
+        await self._pages.stop()
         await self._core.stop()
 
 

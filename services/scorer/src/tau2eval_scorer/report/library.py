@@ -139,7 +139,8 @@ class ReportLibrary:
         arguments = await self._in_thread(self._artifacts.run_file, run_id, "run_args.json")
         settings: dict[str, Any] = {"settings": run.plan.settings}
         if arguments is not None:
-            settings = await self._in_thread(self._read_object, arguments) or settings
+            stored = await self._in_thread(self._read_object, arguments)
+            settings = settings if stored is None else stored
         async with self._rendering:
             text = await self._in_thread(pages.render_run, summary, settings)
         return text.encode()
