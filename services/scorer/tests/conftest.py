@@ -207,7 +207,8 @@ class ScorerProcess:
             stdout=asyncio.subprocess.PIPE,
         )
         line = await asyncio.wait_for(self.process.stdout.readline(), 60)
-        self.channel = open_channel(json.loads(line)["grpc"])
+        self.addresses = json.loads(line)
+        self.channel = open_channel(self.addresses["grpc"])
         self.runs = scorer_pb2_grpc.RunServiceStub(self.channel)
         self.scenarios = scorer_pb2_grpc.ScenarioServiceStub(self.channel)
         return self

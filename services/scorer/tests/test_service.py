@@ -5,6 +5,7 @@ import json
 import wave
 from pathlib import Path
 
+import aiohttp
 import grpc
 import pytest
 
@@ -420,6 +421,142 @@ async def test_runs_are_created_once_and_compared(scorer, builder):
         await refused(s.finish("none"), grpc.StatusCode.NOT_FOUND)
         await refused(s.artifacts("a", "tau2_airline__14"), grpc.StatusCode.NOT_FOUND)
         await refused(s.artifacts("a", "../.store"), grpc.StatusCode.NOT_FOUND)
+
+
+async def test_pages_are_written_and_served(scorer, builder):
+    async with scorer() as s:
+        await s.create(scenarios=["tau2_airline__11", "tau2_airline__14"])
+        await s.submit((await builder.gold()).parts())
+        written = await s.runs.RenderReport(
+            scorer_pb2.RenderReportRequest(run_id="run-1"), timeout=60
+        )
+        assert (written.path, written.pages) == ("report.html", 2)
+        page = (s.folder / "run-1" / "report.html").read_text()
+        assert (await s.artifacts())["report.html"].decode() == page
+        own = await s.artifacts(scenario="tau2_airline__11")
+        assert "tau2_airline__11/report.html" in own
+        base = f"http://{s.addresses['http']}/runs/run-1"
+        async with aiohttp.ClientSession(trust_env=False) as client:
+            async with client.get(f"{base}/report.html") as response:
+                assert (response.status, await response.text()) == (200, page)
+            async with client.get(f"{base}/tau2_airline__11/conversation_log.wav") as response:
+                assert await response.read() == own["tau2_airline__11/conversation_log.wav"]
+            async with client.get(f"{base}/tau2_airline__14/report.html") as response:
+                assert response.status == 404
+        await refused(
+            s.runs.RenderReport(scorer_pb2.RenderReportRequest(run_id="none"), timeout=30),
+            grpc.StatusCode.NOT_FOUND,
+            "NO_SUCH_RUN",
+        )
+
+
+async def test_claims_resuming_and_scoring_again_over_the_wire(scorer, builder):
+    async with scorer() as s:
+        names = ["tau2_airline__11", "tau2_airline__1"]
+        judge = scorer_pb2.JudgeConfig(model="m/judge", votes=3, threshold=0.5)
+        created = await s.create(scenarios=names, judge=judge, limit={"seconds": 9})
+        assert created.plan.judge.model == "m/judge"
+        assert (created.plan.judge.votes, created.plan.judge.threshold) == (3, 0.5)
+        await refused(
+            s.create(scenarios=names, limit={"seconds": 9}), grpc.StatusCode.ALREADY_EXISTS
+        )
+        judge.votes = 2
+        await refused(s.create("run-2", judge=judge), grpc.StatusCode.INVALID_ARGUMENT, "BAD_JUDGE")
+
+        async def claim(attempt_id, scenario=names[0], lease=30.0, trial=0):
+            return await s.runs.ClaimTrial(
+                scorer_pb2.ClaimTrialRequest(
+                    run_id="run-1",
+                    scenario=scenario,
+                    trial=trial,
+                    attempt_id=attempt_id,
+                    holder="host:1",
+                    lease_seconds=lease,
+                ),
+                timeout=30,
+            )
+
+        assert (await claim("a")).state == scorer_pb2.CLAIM_STATE_GRANTED
+        taken = await claim("b")
+        assert (taken.state, taken.holder) == (scorer_pb2.CLAIM_STATE_TAKEN, "host:1")
+        assert 0 < taken.expires_in_seconds <= 30
+        await s.runs.ReleaseTrial(
+            scorer_pb2.ReleaseTrialRequest(
+                run_id="run-1", scenario=names[0], attempt_id="a", trial=0
+            ),
+            timeout=30,
+        )
+        assert (await claim("b")).state == scorer_pb2.CLAIM_STATE_GRANTED
+        for wrong in ({"lease": 0.0}, {"lease": 601.0}, {"trial": 1}, {"scenario": "none"}):
+            await refused(claim("c", **wrong), grpc.StatusCode.INVALID_ARGUMENT)
+        await refused(claim("../c"), grpc.StatusCode.INVALID_ARGUMENT, "BAD_NAME")
+
+        async def resume(**fields):
+            return await s.runs.ResumeRun(
+                scorer_pb2.ResumeRunRequest(run_id="run-1", **fields), timeout=30
+            )
+
+        previewed = await resume(preview=True)
+        assert [(item.action, item.holder) for item in previewed.items] == [
+            (scorer_pb2.RESUME_ACTION_RUN, "host:1"),
+            (scorer_pb2.RESUME_ACTION_RUN, ""),
+        ]
+        await s.submit((await builder.gold()).parts())
+        assert (await claim("b")).state == scorer_pb2.CLAIM_STATE_SCORED
+        # There is no gateway here, so the judge fails; the call is whole.
+        failed = await s.submit((await builder.gold(names[1])).parts())
+        assert failed.not_run_kind == "judge_error"
+        assert json.loads(failed.judge_result_json)["status"] == "error"
+        assert (failed.scoring, failed.counts) == (1, True)
+        await s.finish()
+        other = {"settings_json": '{"limit": {"seconds": 10}}'}
+        details = await refused(
+            resume(**other), grpc.StatusCode.FAILED_PRECONDITION, "SETTINGS_CHANGED"
+        )
+        assert "limit.seconds was 9, is 10" in details
+        resumed = await resume(allow_mixed=True, **other)
+        assert [item.action for item in resumed.items] == [
+            scorer_pb2.RESUME_ACTION_KEEP,
+            scorer_pb2.RESUME_ACTION_JUDGE,
+        ]
+        (change,) = resumed.changes
+        assert (change.name, change.before_json, change.after_json) == ("limit.seconds", "9", "10")
+        assert not (await s.get()).finished_at
+
+        async def score(**fields):
+            request = scorer_pb2.ScoreRunRequest(run_id="run-1", **fields)
+            return [response async for response in s.runs.ScoreRun(request, timeout=60)]
+
+        off = await score(judge=scorer_pb2.JudgeConfig())
+        assert [(r.verdict.scenario, r.done, r.total, r.problem) for r in off] == [
+            (names[0], 1, 2, ""),
+            (names[1], 2, 2, ""),
+        ]
+        assert [r.verdict.scoring for r in off] == [2, 2]
+        assert off[0].outcome_before == off[0].verdict.outcome == scorer_pb2.OUTCOME_PASSED
+        assert off[1].verdict.not_run_kind == "judge_off"
+        assert not off[1].verdict.judge_result_json
+        listed = await s.runs.ListAttempts(
+            scorer_pb2.ListAttemptsRequest(run_id="run-1"), timeout=30
+        )
+        assert list(listed.attempts) == [r.verdict for r in off]
+        await refused(
+            s.runs.ListAttempts(scorer_pb2.ListAttemptsRequest(run_id="none"), timeout=30),
+            grpc.StatusCode.NOT_FOUND,
+        )
+        await refused(score(scenarios=["none"]), grpc.StatusCode.INVALID_ARGUMENT, "NOT_PLANNED")
+        assert await s.artifacts(scenario=names[0], attempt_id="attempt-1")
+
+
+async def test_waiting_calls_end_when_the_scorer_is_told_to(scorer):
+    async with scorer() as s:
+        await s.create()
+        watching = s.runs.WatchRun(scorer_pb2.WatchRunRequest(run_id="run-1"), timeout=250)
+        waiting = asyncio.ensure_future(refused(watching.read(), grpc.StatusCode.UNAVAILABLE))
+        await s.get()
+        s.process.terminate()
+        await waiting
+        assert await asyncio.wait_for(s.process.wait(), 60) == 0
 
 
 async def test_scenarios(scorer):
