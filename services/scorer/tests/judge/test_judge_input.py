@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge_fakes import ASSERTIONS, call, card, heard, sections, tool_call, tool_result, turn
 
+from tau2eval_scorer.judge import PROMPT_VERSION, prompt_sha256
 from tau2eval_scorer.judge.history import context_history
+from tau2eval_scorer.judge.prompt import REPAIR_PROMPT, SYSTEM_PROMPT
 from tau2eval_scorer.judge.sections import escape, judge_input
 from tau2eval_scorer.judge.settings import JudgeSettings
 from tau2eval_scorer.record import Role, StopReason
@@ -332,3 +334,19 @@ def test_values_come_back_as_they_were(value):
 
 def test_a_lone_surrogate_can_travel():
     escape({"a": "\ud800"}).encode()
+
+
+def test_a_change_of_the_prompt_is_a_new_version():
+    """When this fails: raise PROMPT_VERSION, and add its hash; old results stay told apart."""
+    assert PINNED[PROMPT_VERSION] == prompt_sha256()
+
+
+PINNED = {1: "d58e8516d6ba3f196a3360eee893ddf9d1a26f43bcacb51f57710ace491d1895"}
+
+
+def test_the_prompt_and_the_repair_say_what_is_asked():
+    for name in (*NAMES, "conversation", "unspoken", "is_error", "reported", '"source": "said"'):
+        assert name in SYSTEM_PROMPT
+    repair = REPAIR_PROMPT.format(problem="there are {two} verdicts", count=3)
+    assert "{two}" in repair
+    assert "3 numbers" in repair
