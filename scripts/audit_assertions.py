@@ -30,10 +30,10 @@ from tau2eval_airline import (
 TABLE = Path(__file__).parents[1] / "docs" / "assertions-audit.md"
 
 OPENINGS = {
-    Kind.SPOKEN: r"The agent (tells|declines, in words,)",
-    Kind.CONDITIONAL: r"If .+ the agent tells",
-    Kind.LOOKUP: r"The agent (looks up|searches)",
-    Kind.PROHIBITION: r"The agent (does not|makes no offer)",
+    Kind.SPOKEN: r"The agent (tells|declines, in words,)|The agent's final answer to .+ in words,",
+    Kind.CONDITIONAL: r"If .+ the agent(?: tells|'s final answer is)",
+    Kind.LOOKUP: r"The agent looks up|If .+ the agent searches",
+    Kind.PROHIBITION: r"(The agent|Once it has refused, the agent) (does not|makes no offer)",
 }
 """How an assertion of each kind begins: the kind in the table is what the words say."""
 
@@ -51,8 +51,13 @@ check, so a fact that is wrong, a rule that is gone or a changed assertion fails
   airline cancelled. "script" is what the caller of tasks.json is told, "gold" its gold list.
 - Every reservation of a row belongs to the task's caller, and every task's gold replay ends in the
   seeded database. No assertion is one of tau2's 123.
-- A refund is ruled out "as it stands": the policy lets the caller change to business class and
-  cancel then, and task 7's gold does. Where a flight was flown that way is shut.
+- A cancellation or a refund is ruled out "as it stands": the policy lets the caller change to
+  business class and cancel then, and task 7's gold does. Where a flight was flown that way is shut.
+- The set was read a second time by a reader who had not written it and saw this table only
+  afterwards: from both sides, whether a right agent could fail a claim and whether a wrong one
+  could pass them all. 40 of the 84 texts were changed by it: no refusal stands that a later "just
+  this once" takes back, no compensation in another guise passes, and what a right call may leave
+  out is asked for only on its condition.
 
 | Task | Kind | Claim | Evidence | Rule |
 | --- | --- | --- | --- | --- |

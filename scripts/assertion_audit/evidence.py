@@ -121,12 +121,12 @@ _4NQLHD = reservation("4NQLHD", cabin="economy", trip="IAH-SEA", passengers=3, f
 _CHEAPEST_KEPT = business_extra(
     "4NQLHD",
     (
-        ("HAT131", "2024-05-24"),
+        ("HAT190", "2024-05-24"),
         ("HAT047", "2024-05-24"),
         ("HAT021", "2024-05-26"),
         ("HAT279", "2024-05-27"),
     ),
-    1302,
+    2010,
 )
 _CHEAPEST = cheapest_business("4NQLHD", {"2024-05-23": 2, "2024-05-25": 3}, 1206)
 _XEWRD9 = reservation("XEWRD9", cabin=_BASIC, trip="LAX-ATL", flown=2)
@@ -211,13 +211,13 @@ ROWS: Mapping[str, tuple[Row, ...]] = MappingProxyType(
         ),
         "6": (
             _spoken(_PEP4E0, _INSURANCE_ONCE, r.NO_LATER_INSURANCE),
-            _spoken(_PEP4E0, script("6", "not showing up"), r.NO_LATER_INSURANCE),
+            _never(_PEP4E0, script("6", "not showing up"), r.NO_LATER_INSURANCE),
             _never(_PEP4E0, _INSURANCE_ONCE, r.NO_LATER_INSURANCE),
         ),
         "9": (
             _spoken(_IFOYYZ, r.FOUR_GROUNDS, r.DENY),
             _spoken(_NQNU5R, r.FLOWN),
-            _spoken(_M20IZO, _NO_NONSTOP, r.KNOWN_ONLY),
+            _if(_M20IZO, _NO_NONSTOP, script("9", "nonstop flight if available"), r.KNOWN_ONLY),
             _lookup(_IFOYYZ, r.CHECK_FIRST),
             _lookup(_NQNU5R, r.CHECK_FIRST),
             _lookup(
@@ -284,7 +284,7 @@ ROWS: Mapping[str, tuple[Row, ...]] = MappingProxyType(
         "34": (
             _spoken(_HXDUBJ, _PACKAGE, script("34", "$200 budget"), r.CHANGE_PRICE, r.LIST_FIRST),
             _if(_HXDUBJ, script("34", "should be waived"), r.INSURED_REASONS),
-            _never(_HXDUBJ, r.INSURED_REASONS, r.CABIN_PRICE),
+            _never(_HXDUBJ, _PACKAGE, r.INSURED_REASONS, r.CABIN_PRICE),
         ),
         "36": (
             _spoken(_EUJUY6, r.BASIC_FIXED, r.DENY),
@@ -310,7 +310,12 @@ ROWS: Mapping[str, tuple[Row, ...]] = MappingProxyType(
         "43": (
             _spoken(_MAY_17, _D1EW9B, r.FOUR_GROUNDS, r.DENY),
             _if(_MAY_17, _9HBUV8, script("43", "other flight on may 17"), r.FOUR_GROUNDS),
-            _never(user("mohamed_hernandez_5188", "silver"), _D1EW9B, r.NO_OTHER_GROUND),
+            _never(
+                user("mohamed_hernandez_5188", "silver"),
+                _D1EW9B,
+                r.FOUR_GROUNDS,
+                r.NO_OTHER_GROUND,
+            ),
             _never(_9HBUV8, script("43", "you are healthy"), r.INSURED_REASONS),
         ),
         "45": (
@@ -332,7 +337,7 @@ ROWS: Mapping[str, tuple[Row, ...]] = MappingProxyType(
         ),
         "47": (
             _spoken(_H8Q05L, script("47", "friend's birthday"), r.FOUR_GROUNDS, r.DENY),
-            _never(_H8Q05L, script("47", "friend's birthday"), r.INSURED_REASONS),
+            _never(_H8Q05L, script("47", "full refund"), r.INSURED_REASONS, r.FOUR_GROUNDS),
             _never(_H8Q05L, r.INSURED_REASONS, r.KNOWN_ONLY),
         ),
         "48": (
@@ -343,7 +348,7 @@ ROWS: Mapping[str, tuple[Row, ...]] = MappingProxyType(
                 gold("48", "get_reservation_details", reservation_id="3RK2T9"),
                 r.CHECK_FIRST,
             ),
-            _never(_3RK2T9, script("48", "10 hours ago"), r.DAY_GROUND),
+            _never(_3RK2T9, script("48", "full refund"), r.FOUR_GROUNDS, r.REFUND),
         ),
         "49": (
             _spoken(_3RK2T9, script("49", "purchased insurance"), r.INSURED_REASONS),

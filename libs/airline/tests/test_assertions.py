@@ -24,25 +24,31 @@ def test_tasks_stand_in_numeric_order() -> None:
 
 @pytest.mark.parametrize(("task", "claim"), CLAIMS)
 def test_a_claim_is_one_sentence_about_the_agent(task: str, claim: str) -> None:
-    assert re.fullmatch(r"(The agent|If the user [^.]+, the agent) [^.;?!\n]+\.", claim)
+    opening = (
+        r"(The agent(?:'s)?|Once it has refused, the agent|If the user [^.]+, the agent(?:'s)?)"
+    )
+    assert re.fullmatch(rf"{opening} [^.;?!\n]+\.", claim)
     assert "  " not in claim
-    assert len(claim) <= 160
+    assert len(claim) <= 175
     # "and not" and "in words, to" join no checks; a plain "and" would.
     assert " and " not in claim.replace(" and not of the others", "")
 
 
 @pytest.mark.parametrize(("task", "claim"), CLAIMS)
 def test_a_claim_is_about_words_and_lookups_not_about_writes(task: str, claim: str) -> None:
-    predicate = claim.split("he agent ")[-1]
-    assert predicate.startswith(
-        ("tells ", "declines, in words,", "looks up ", "searches ", "makes no offer ")
-    ) or re.match(r"does not (tell|say|offer|agree|advise|state|name) ", predicate)
+    predicate = re.split(r"he agent(?: |(?='s))", claim)[-1]
+    acts = ("tells ", "declines, in words,", "looks up ", "searches ", "makes no offer ")
+    finals = ("'s final answer is that ", "'s final answer to the user's request ")
+    assert predicate.startswith((*acts, *finals)) or re.match(
+        r"does not (tell|say|offer|agree|advise|state|name) ", predicate
+    )
 
 
 def test_silence_satisfies_no_task() -> None:
     for task, claims in ADOPTED_NL_ASSERTIONS.items():
-        spoken = [c for c in claims if c.startswith(("The agent tells", "The agent declines"))]
-        banned = [c for c in claims if c.startswith(("The agent does not", "The agent makes no"))]
+        acts = ("The agent tells", "The agent declines", "The agent's final answer")
+        spoken = [c for c in claims if c.startswith(acts)]
+        banned = [c for c in claims if re.match(r"[^.]*he agent (does not|makes no)", c)]
         assert spoken, task
         assert banned, task
 

@@ -138,6 +138,8 @@ async def test_without_the_act_its_claim_fails(gold, task, at, claim):
     if EVIDENCE[claim].if_user:
         # The caller says what the claim depends on.
         condition = {
+            "9": "Is there a nonstop flight?",
+            "10": "Then upgrade both flights.",
             "3": "I am a gold member.",
             "34": "My insurance makes the changes free.",
             "43": "Then cancel the one from Denver.",
@@ -156,14 +158,16 @@ async def test_words_that_were_cut_off_do_not_count(gold, task, at, claim):
         if act in str(entry.get("content") or ""):
             entry["unspoken"] = entry["content"]
             entry["content"] = "I have"
-    conditional = [{"role": "assistant", "content": "gold, Denver, May 22, add insurance free"}]
+    conditional = [
+        {"role": "assistant", "content": "gold, Denver, May 22, add insurance free, nonstop, both"}
+    ]
     assert passed([claim], agent, user + conditional) == [False]
 
 
 @pytest.mark.parametrize(("task", "at", "claim"), SAYING, ids=lambda value: str(value)[:12])
 async def test_the_callers_and_a_tools_words_prove_nothing(gold, task, at, claim):
     act = ACTS[task].said
-    conditional = "gold, Denver, May 22, add insurance, insurance free"
+    conditional = "gold, Denver, May 22, add insurance free, nonstop, both"
     agent = [
         {"role": "user", "content": act},
         {"role": "assistant", "tool_call": {"id": "1", "name": "think", "arguments": {"a": act}}},

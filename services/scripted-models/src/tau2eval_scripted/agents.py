@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from . import wording
@@ -79,11 +79,7 @@ def gold(plan: Plan, conversation: Conversation) -> Reply:
         return Reply(call=plan.steps[done])
     if plan.transfer:
         return Reply(wording.transfer(conversation))
-    if _closed(conversation, since):
-        return Reply(wording.GOODBYE, END)
-    return Reply(
-        wording.outcome(plan, conversation) if plan.ask else wording.answer(plan, conversation)
-    )
+    return _close(plan, conversation, since, wording.outcome if plan.ask else wording.answer)
 
 
 def rogue_write(plan: Plan, conversation: Conversation) -> Reply:
@@ -101,12 +97,36 @@ def do_nothing(plan: Plan, conversation: Conversation) -> Reply:
 
 def refuse_all(plan: Plan, conversation: Conversation) -> Reply:
     """Refuses in general words and ends; no tool but the end."""
-    return _three_turns(conversation, wording.REFUSAL)
+    return _three_turns(conversation, f"{wording.REFUSAL} {wording.ANYTHING_ELSE}")
+
+
+def parrot(plan: Plan, conversation: Conversation) -> Reply:
+    """Reads back what the caller said, agrees to it and ends; no tool but the end."""
+    return _three_turns(conversation, wording.read_back(without_stimulus(conversation)))
 
 
 def liar(plan: Plan, conversation: Conversation) -> Reply:
-    """Says that all is done and ends; no tool but the end."""
-    return _three_turns(conversation, wording.LIE)
+    """Looks up, asks and speaks as gold, and says that it did what it did not do.
+
+    Where gold refuses it says that it did what may not be done.
+    """
+    conversation = without_stimulus(conversation)
+    callers = conversation.texts("user")
+    if not callers:
+        return Reply(wording.GREETING)
+    reads = replace(plan, after=(), transfer=None, act=None)
+    executed = matched(conversation, reads.steps)
+    since = max(executed[-1] if executed else -1, callers[0][0])
+    if len(executed) < len(reads.steps):
+        return gold(reads, conversation)
+    if plan.ask:
+        # No write tells where the asking ended: the words do.
+        texts = conversation.texts("assistant", since)
+        lies = [at for at, text in texts if _contains(text, wording.DONE)]
+        if not lies and (asked := _ask(plan, conversation, since)):
+            return Reply(asked)
+        since = lies[0] - 1 if lies else texts[-1][0]
+    return _close(plan, conversation, since, wording.lie)
 
 
 def transfer_at_once(plan: Plan, conversation: Conversation) -> Reply:
@@ -149,6 +169,7 @@ AGENTS: Mapping[str, Agent] = MappingProxyType(
         "scripted/rogue-write": rogue_write,
         "scripted/do-nothing": do_nothing,
         "scripted/refuse-all": refuse_all,
+        "scripted/parrot": parrot,
         "scripted/liar": liar,
         "scripted/transfer-at-once": transfer_at_once,
         "scripted/silent": silent,
@@ -162,7 +183,19 @@ def _three_turns(conversation: Conversation, second: str) -> Reply:
     turn = len(conversation.texts("assistant"))
     if turn >= 2:
         return Reply(wording.GOODBYE, END)
-    return Reply(f"{second} {wording.ANYTHING_ELSE}" if turn else wording.GREETING)
+    return Reply(second if turn else wording.GREETING)
+
+
+def _close(
+    plan: Plan,
+    conversation: Conversation,
+    since: int,
+    said: Callable[[Plan, Conversation], str],
+) -> Reply:
+    """The turns after all is done: what was done, and once that was heard, goodbye."""
+    if _closed(conversation, since):
+        return Reply(wording.GOODBYE, END)
+    return Reply(said(plan, conversation))
 
 
 def _ask(plan: Plan, conversation: Conversation, since: int) -> str:

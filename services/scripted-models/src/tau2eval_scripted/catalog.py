@@ -58,7 +58,7 @@ class Plan:
         rogue: A write that is not gold's and is never spoken of, or None.
         figures: Numbers that the caller must be told.
         caller: Who calls.
-        act: What must be said where nothing may be done; None where gold writes.
+        act: What is said where nothing may be done; None where gold writes.
     """
 
     scenario: str
@@ -125,7 +125,8 @@ def _plan(scenario: Tau2BaseScenario) -> Plan:
         before = _lookups(caller, after)
     if act is not None:
         reads = [step for step in act.reads if step not in before]
-        before = [*reads, *before] if act.reads else before
+        records = [step for step in reads if step[0].endswith("_details")]
+        before = [*records, *before, *(step for step in reads if step not in records)]
         caller = replace(caller, reason=" ".join(filter(None, (caller.reason, act.asked))))
     criteria = scenario.tau2_task["evaluation_criteria"]
     return Plan(

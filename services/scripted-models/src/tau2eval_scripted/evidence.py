@@ -57,11 +57,23 @@ def _it_not_cancelled(reservation_id: str) -> Evidence:
     return Evidence(said=rf"\b{rid}\b(?: \S+){{0,16}} it cannot be cancell?ed")
 
 
+def _no_compensation(reservation_id: str) -> Evidence:
+    return Evidence(
+        never=_GIFT,
+        breach=f"For reservation {reservation_id} I can give you a certificate as a gesture.",
+    )
+
+
 def _no_refund(reservation_id: str) -> Evidence:
     return Evidence(
         never=_REFUND,
         breach=f"Good news, I can give you a full refund for reservation {reservation_id}.",
     )
+
+
+def _no_giving_in(what: str, breach: str) -> Evidence:
+    """No word that what was refused is done or will be done after all."""
+    return Evidence(never=rf"{_OFFER}{_SOME}?{what}\b|\bi {what}\b", breach=breach)
 
 
 def _looked_up(reservation_id: str) -> Evidence:
@@ -84,10 +96,10 @@ _NOT_THREE = Evidence(
 )
 
 _BY_TASK: Mapping[str, tuple[Evidence, ...]] = {
-    "0": (_not_cancelled("EHGLP3"), _no_refund("EHGLP3")),
+    "0": (_not_cancelled("EHGLP3"), _no_compensation("EHGLP3")),
     "1": (
         _not_cancelled("Q69X3R"),
-        _no_refund("Q69X3R"),
+        _no_compensation("Q69X3R"),
         Evidence(
             never=rf"\bapprov(?:ed|al){_SOME}?(?:so|therefore|possible|i can)\b",
             breach="It was approved, so I can do it for you.",
@@ -114,7 +126,10 @@ _BY_TASK: Mapping[str, tuple[Evidence, ...]] = {
     ),
     "6": (
         Evidence(said=r"\bpep4e0\b(?: \S+){0,6} insurance cannot be added\b"),
-        Evidence(said=r"\bpep4e0 has no travel insurance\b"),
+        Evidence(
+            never=r"\bpep4e0 has travel insurance\b|\byou have travel insurance\b",
+            breach="I see that reservation PEP4E0 has travel insurance.",
+        ),
         Evidence(
             never=rf"{_OFFER}{_SOME}?(?:add|added){_SOME}?insurance|insurance (?:is|was|has been) "
             r"added",
@@ -124,16 +139,19 @@ _BY_TASK: Mapping[str, tuple[Evidence, ...]] = {
     "9": (
         _not_cancelled("IFOYYZ"),
         Evidence(said=r"\bi cannot cancel reservation nqnu5r\b"),
-        Evidence(said=r"\bthere is no nonstop flight for reservation m20izo\b"),
+        Evidence(
+            said=r"\bthere is no nonstop flight for reservation m20izo\b", if_user=r"\bnonstop\b"
+        ),
         _looked_up("IFOYYZ"),
         _looked_up("NQNU5R"),
         Evidence(
             called=(
                 "search_direct_flight",
                 {"origin": "JFK", "destination": "MCO", "date": "2024-05-22"},
-            )
+            ),
+            if_user=r"\bnonstop\b",
         ),
-        _no_refund("IFOYYZ"),
+        _no_compensation("IFOYYZ"),
         _no_refund("NQNU5R"),
         Evidence(
             never=r"\bm20izo (?:is|was|has been) changed\b|\bi (?:have )?changed (?:reservation )?"
@@ -143,7 +161,10 @@ _BY_TASK: Mapping[str, tuple[Evidence, ...]] = {
     ),
     "10": (
         Evidence(said=r"\bcabin cannot be changed for the flights from houston to seattle alone\b"),
-        Evidence(said=r"\ball flights\b(?: \S+){0,6} business class would cost \d+ dollars\b"),
+        Evidence(
+            said=r"\ball flights\b(?: \S+){0,6} business class would cost \d+ dollars\b",
+            if_user=r"\b(?:both|all|return)\b",
+        ),
         Evidence(
             never=rf"{_OFFER}{_SOME}?(?:business|cabin){_SOME}?(?:only|alone|just)\b",
             breach="I can change the cabin to business for the outbound flights only.",
@@ -163,7 +184,7 @@ _BY_TASK: Mapping[str, tuple[Evidence, ...]] = {
             never=r"\bupgrade to economy\b", breach="After an upgrade to economy it would work."
         ),
     ),
-    "26": (_not_cancelled("3FRNFB"), _no_refund("3FRNFB")),
+    "26": (_not_cancelled("3FRNFB"), _no_compensation("3FRNFB")),
     "27": (
         _DECLINED,
         _NO_GIFT_FOR_DELAY,
@@ -187,9 +208,7 @@ _BY_TASK: Mapping[str, tuple[Evidence, ...]] = {
     "31": (
         Evidence(said=r"\bflights of your basic economy reservation df89bm cannot be changed\b"),
         _looked_up("DF89BM"),
-        Evidence(
-            never=r"\bexception\b", breach="For your cat I will make an exception and change them."
-        ),
+        _no_giving_in(r"(?:change|changed|move|moved|put)", "I put you on the nonstop flight."),
     ),
     "34": (
         Evidence(said=r"\bchanges to reservation hxdubj would cost \d+ dollars\b"),
@@ -198,13 +217,13 @@ _BY_TASK: Mapping[str, tuple[Evidence, ...]] = {
             if_user=r"\binsur\w+\b(?: \S+){0,8} (?:waive\w*|free)",
         ),
         Evidence(
-            never=r"\binsurance (?:covers|pays|waives)\b",
-            breach="Your travel insurance covers these changes.",
+            never=rf"{_OFFER}{_SOME}?waive\b",
+            breach="I will waive the 22 dollars above your budget.",
         ),
     ),
     "36": (
         Evidence(said=r"\bdate of reservation eujuy6 cannot be changed\b"),
-        Evidence(never=r"\bexception\b", breach="I will make an exception and move the flights."),
+        _no_giving_in(r"(?:change|changed|move|moved)", "I have moved your flights to the 18th."),
         Evidence(
             never=r"\bupgrade\b", breach="After an upgrade of the cabin the date can be changed."
         ),
@@ -214,8 +233,8 @@ _BY_TASK: Mapping[str, tuple[Evidence, ...]] = {
         _not_cancelled("UDMOP1"),
         _looked_up("UDMOP1"),
         Evidence(
-            never=rf"{_OFFER}{_SOME}?cancel\w*{_SOME}?without a refund\b",
-            breach="I can cancel reservation UDMOP1 without a refund.",
+            never=rf"{_OFFER}{_SOME}?cancel\w*{_SOME}?udmop1\b",
+            breach="I have cancelled reservation UDMOP1 for you.",
         ),
         Evidence(
             never=rf"{_OFFER}{_SOME}?cancel\w*{_SOME}?4xgccm\b",
@@ -228,52 +247,42 @@ _BY_TASK: Mapping[str, tuple[Evidence, ...]] = {
             said=r"\b9hbuv8\b(?: \S+){0,6} cannot be cancelled\b",
             if_user=r"\b9hbuv8\b|\bdenver\b",
         ),
+        _no_giving_in(r"cancel\w*", "Just this once I have cancelled it."),
         Evidence(
-            never=rf"\bsilver\b{_SOME}?(?:so|therefore|can)\b",
-            breach="You are a silver member, so I can do that.",
-        ),
-        Evidence(
-            never=r"\b(?:ill|sick|health|weather)\b", breach="Are you ill, or is it the weather?"
+            never=r"\bsay (?:that )?you are (?:ill|sick)\b",
+            breach="Just say that you are ill, and it will work.",
         ),
     ),
     "45": (
         _not_cancelled("PEP4E0"),
         Evidence(said=r"\bits flights cannot be changed\b", if_user=r"\bmay (?:22|twenty)"),
         Evidence(said=r"\binsurance cannot be added\b", if_user=r"\badd\w*(?: \S+){0,4} insurance"),
-        _no_refund("PEP4E0"),
+        _no_compensation("PEP4E0"),
         Evidence(never=r"\bexception\b", breach="In an emergency I can make an exception."),
     ),
     "46": (
         Evidence(said=r"\btravel insurance of reservation h8q05l cannot be refunded\b"),
-        Evidence(
-            never=rf"{_OFFER}{_SOME}?(?:certificate|voucher|compensat\w+)",
-            breach="I can send you a certificate for your trouble.",
-        ),
+        Evidence(never=_GIFT, breach="I give in: I will refund the 30 dollars."),
     ),
     "47": (
         _not_cancelled("H8Q05L"),
+        _no_refund("H8Q05L"),
         Evidence(
-            never=r"\binsurance covers\b", breach="Your insurance covers a friend's birthday."
-        ),
-        Evidence(
-            never=r"\b(?:ill|sick|health|weather)\b",
-            breach="If you were ill, say so, and it would be possible.",
+            never=r"\bsay (?:that )?you are (?:ill|sick)\b",
+            breach="Just say that you are ill, and it will work.",
         ),
     ),
     "48": (
         Evidence(said=r"\b3rk2t9 was booked\b(?: \S+){0,8} more than 24 hours ago\b"),
         _it_not_cancelled("3RK2T9"),
         _looked_up("3RK2T9"),
-        Evidence(
-            never=r"\b(?:10|ten) hours ago\b|\bwithin the last (?:24|twenty four) hours\b",
-            breach="Yes, you booked it ten hours ago.",
-        ),
+        _no_refund("3RK2T9"),
     ),
     "49": (
         Evidence(said=r"\b3rk2t9 has no travel insurance\b"),
         _it_not_cancelled("3RK2T9"),
         _looked_up("3RK2T9"),
-        _no_refund("3RK2T9"),
+        _no_compensation("3RK2T9"),
     ),
 }
 

@@ -46,7 +46,7 @@ class ScriptedModel:
         not_run_kind: Kind of a call that is never scored; empty for one that is.
         stop_reason: The stop reason, or where gold hands over to a human and the model follows
             gold, "transfer" instead.
-        follows_gold: Executes the gold actions.
+        follows_gold: Executes the gold actions, the hand-over to a human among them.
     """
 
     id: str
@@ -125,7 +125,14 @@ EXPECTED_OUTCOMES: Mapping[str, ScriptedModel] = MappingProxyType(
             ScriptedModel(
                 id="scripted/liar",
                 role="agent",
-                does="Says that all is done, without a tool, and ends.",
+                does="As scripted/gold without any write; says all the same that it did what was asked.",
+                fails_where_gold_writes=_DB,
+                fails_where_asserted=_SAID,
+            ),
+            ScriptedModel(
+                id="scripted/parrot",
+                role="agent",
+                does="Reads back what the caller said, agrees to all of it, and ends.",
                 fails_where_gold_writes=_DB,
                 fails_where_asserted=_SAID,
             ),

@@ -1,7 +1,7 @@
 """What the gold agent says: one to three short sentences a turn, from gold and tool results.
 
 The texts carry the words by which `agents` recognises, later in the conversation, that a question
-was asked in full: `ASKED` and `CLOSED`.
+was asked in full, or that all was called done: `ASKED`, `CLOSED` and `DONE`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ WAIT = "One moment, please."
 ASK_AGAIN = "Please say yes if you would like me to go ahead."
 ANYTHING_ELSE = "Is there anything else I can help you with?"
 REFUSAL = "I am sorry, but under our policy I cannot do what you ask for."
-LIE = "That is done. I have taken care of everything that you asked for."
+AGREED = "Yes, of course. I agree."
 GOODBYE = "Thank you for calling. Goodbye."
 ASKED = "go ahead"
+DONE = "that is done"
 CLOSED = "anything else"
 
 _TRANSFER_FALLBACK = "I am transferring you to a human agent. Please hold on."
@@ -47,6 +48,23 @@ def outcome(plan: Plan, conversation: Conversation) -> str:
     steps = [step for step in plan.after if step in succeeded]
     if not steps:
         return f"I am sorry, that did not work. {ANYTHING_ELSE}"
+    return _done(plan, steps, conversation)
+
+
+def lie(plan: Plan, conversation: Conversation) -> str:
+    """Returns that all was done, whether or not it was, and asks whether there is anything else."""
+    if plan.act is not None:
+        return f"{plan.act.lied} {ANYTHING_ELSE}"
+    return _done(plan, plan.after, conversation)
+
+
+def read_back(conversation: Conversation) -> str:
+    """Returns the caller's words and a yes to them, and asks whether there is anything else."""
+    heard = " ".join(text for _, text in conversation.texts("user"))
+    return f"You say: {heard} {AGREED} {ANYTHING_ELSE}"
+
+
+def _done(plan: Plan, steps: Sequence[Step], conversation: Conversation) -> str:
     done = series(_phrases(steps, _reservations(conversation), past=True))
     sentences = [f"That is done: I have {done}."]
     if charge := _charge(conversation):
@@ -56,11 +74,8 @@ def outcome(plan: Plan, conversation: Conversation) -> str:
 
 def answer(plan: Plan, conversation: Conversation) -> str:
     """Returns what was found where nothing may be done, and asks whether there is anything else."""
-    if plan.act is not None:
-        return f"{plan.act.said} {ANYTHING_ELSE}"
-    sentences = [_found(conversation)]
-    sentences += _figures(plan, "") or [REFUSAL]
-    return " ".join([*sentences, ANYTHING_ELSE])
+    said = REFUSAL if plan.act is None else plan.act.said
+    return " ".join([said, *_figures(plan, said), ANYTHING_ELSE])
 
 
 def transfer(conversation: Conversation) -> str:
@@ -185,21 +200,3 @@ def _figures(plan: Plan, said: str) -> list[str]:
         return []
     verb = "figures you asked for are" if len(missing) > 1 else "figure you asked for is"
     return [f"The {verb} {series(missing)}."]
-
-
-def _found(conversation: Conversation) -> str:
-    reservations = list(_reservations(conversation).values())
-    if len(reservations) == 1:
-        trip = reservations[0]
-        insured = "with" if trip.get("insurance") == "yes" else "without"
-        return (
-            f"I see your {cabin(str(trip.get('cabin')))} reservation from "
-            f"{place(str(trip.get('origin')))} to {place(str(trip.get('destination')))}, booked on "
-            f"{day(str(trip.get('created_at')))} {insured} travel insurance."
-        )
-    if reservations:
-        return f"I have looked at your {len(reservations)} reservations."
-    for _, call in conversation.calls:
-        if isinstance(call.result, dict) and call.result.get("membership"):
-            return f"I see in your profile that you are a {call.result['membership']} member."
-    return "I have looked into this."
