@@ -8,13 +8,13 @@ import logging
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import Any
 
 from tau2eval.gateway.v1 import gateway_pb2
 from tau2eval_airline import assertions_sha256
 from tau2eval_scorer.catalog import ScenarioCard
 from tau2eval_scorer.judge.client import ChatModel, JudgeCallError, JudgeReply
+from tau2eval_scorer.judge.majority import judged, settled
 from tau2eval_scorer.judge.parse import Answer, BadAnswer, parse_answer
 from tau2eval_scorer.judge.prompt import (
     PROMPT_VERSION,
@@ -23,8 +23,7 @@ from tau2eval_scorer.judge.prompt import (
     prompt_sha256,
     response_format,
 )
-from tau2eval_scorer.judge.quotes import QuoteIndex
-from tau2eval_scorer.judge.result import AssertionVerdict, JudgeResult, JudgeUsage
+from tau2eval_scorer.judge.result import JudgeResult, JudgeUsage
 from tau2eval_scorer.judge.sections import JudgeInput, judge_input
 from tau2eval_scorer.judge.settings import JudgeSettings
 from tau2eval_scorer.record import Conversation
@@ -134,9 +133,9 @@ class LLMJudge:
             failed = f"{len(problems)} of {len(votes)} votes failed: {problems[0]}"
             text = failed if len(votes) > 1 else problems[0]
             logger.warning("%s %s: judge: %s", header.run_id, header.scenario, text)
-            if not _settled(answers, count, len(votes)):
+            if not settled(answers, count, len(votes)):
                 return replace(result, error=text)
-        return _judged(result, card.nl_assertions, answers, asked.quotes)
+        return judged(result, card.nl_assertions, answers, asked.quotes)
 
     async def _ask_all(self, votes: Sequence[_Vote]) -> tuple[list[Answer], list[str]]:
         """Asks for every vote, a few at once; returns those that were had, and why others not."""
@@ -288,47 +287,3 @@ def _parse(reply: JudgeReply, count: int) -> Answer:
     if reply.cut_off:
         raise BadAnswer("it was cut off at the limit of tokens")
     return parse_answer(reply.text, count)
-
-
-def _settled(answers: Sequence[Answer], count: int, votes: int) -> bool:
-    """Whether no vote that failed could have changed a verdict."""
-    if 2 * len(answers) <= votes:
-        return False
-    return all(
-        2 * max(passed, len(answers) - passed) > votes
-        for passed in (
-            sum(answer.decisions[at].passed for answer in answers) for at in range(count)
-        )
-    )
-
-
-def _judged(
-    result: JudgeResult,
-    assertions: Sequence[str],
-    answers: Sequence[Answer],
-    quotes: QuoteIndex,
-) -> JudgeResult:
-    verdicts = []
-    for at, assertion in enumerate(assertions):
-        decisions = [answer.decisions[at] for answer in answers]
-        passed = 2 * sum(decision.passed for decision in decisions) > len(decisions)
-        told = next(decision for decision in decisions if decision.passed == passed)
-        verdicts.append(
-            AssertionVerdict(
-                index=at + 1,
-                assertion=assertion,
-                passed=passed,
-                reason=told.reason,
-                quote=told.quote,
-                quote_found=quotes.has(told.quote) if told.quote.strip() else None,
-                votes=tuple(decision.passed for decision in decisions),
-            )
-        )
-    return replace(
-        result,
-        status="judged",
-        score=round(fmean(answer.score for answer in answers), 6),
-        reason=answers[0].reason,
-        verdicts=tuple(verdicts),
-        agreement=round(fmean(v.agreement for v in verdicts), 6) if verdicts else None,
-    )
