@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tau2eval_scorer.accuracy import HEARING_SECONDS
 from tau2eval_scorer.judge.quotes import plain
 from tau2eval_scorer.report import events as call_events
 from tau2eval_scorer.report import files as names
@@ -32,6 +33,7 @@ class TurnView:
         played: False for words without a sound on the line.
         comparison: None in text modality, where nothing is recognised, and for words that were
             not played.
+        at_the_end: The call ended before a recogniser was asked.
         stages: (name, seconds) as the agent's bot reported them.
     """
 
@@ -47,6 +49,7 @@ class TurnView:
     played: bool
     latency_ms: float | None
     comparison: Comparison | None
+    at_the_end: bool
     stages: tuple[tuple[str, float], ...]
 
 
@@ -171,17 +174,17 @@ def _turns(metrics: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> l
     agent_starts = [float(turn["timestamp"]) for turn in turns if turn["role"] == "agent"]
     stages = iter(call_events.stages_by_turn(events, agent_starts))
     return [
-        _turn(turn, number, metrics["modality"], next(stages) if turn["role"] == "agent" else {})
+        _turn(turn, number, metrics, next(stages) if turn["role"] == "agent" else {})
         for number, turn in enumerate(turns, 1)
     ]
 
 
 def _turn(
-    turn: Mapping[str, Any], number: int, modality: str, stages: Mapping[str, float]
+    turn: Mapping[str, Any], number: int, metrics: Mapping[str, Any], stages: Mapping[str, float]
 ) -> TurnView:
     start, end = float(turn["timestamp"]), float(turn["end_seconds"])
     text, heard = str(turn["text"]).strip(), str(turn["heard"]).strip()
-    voice = modality != "text"
+    voice = metrics["modality"] != "text"
     played = end > start if voice else bool(heard) or not turn["interrupted"]
     return TurnView(
         number=number,
@@ -196,6 +199,7 @@ def _turn(
         played=played,
         latency_ms=turn["latency_ms"],
         comparison=compare(text, heard) if voice and played and heard else None,
+        at_the_end=not heard and end > float(metrics["duration_seconds"]) - HEARING_SECONDS,
         stages=tuple((stage, stages[stage]) for stage in STAGES if stage in stages),
     )
 

@@ -11,6 +11,7 @@ from tau2eval_common.wer import normalize
 
 MAX_PAIRS = 1_000_000
 """Longer turns are not aligned: the time grows with the product of their lengths."""
+_ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b", re.I)
 _CAPITALS = re.compile(r"[A-Z]{2,6}")
 
 
@@ -74,7 +75,8 @@ class _Side:
         self._owners: list[int] = []
         heard = set(normalize(other))
         for at, word in enumerate(self.words):
-            tokens = normalize(word)
+            # Recognisers write "May 26th" and "May 26" for the same words.
+            tokens = normalize(_ORDINAL.sub("", word))
             capitals = _CAPITALS.search(word)
             if len(tokens) == 1 and capitals and tokens[0] not in heard:
                 # "JFK" may have been said or heard letter by letter.

@@ -18,6 +18,7 @@
   const head = document.getElementById("head");
   const now = document.getElementById("now");
   const follow = document.getElementById("follow");
+  const scroller = document.getElementById("wave-scroll");
   const status = document.getElementById("player-status");
   const turns = [...document.querySelectorAll(".turn-line")].map((line) => ({
     line,
@@ -36,6 +37,13 @@
     const tenths = Math.round(seconds * 10);
     const rest = tenths % 600;
     return `${Math.floor(tenths / 600)}:${String(Math.floor(rest / 10)).padStart(2, "0")}.${rest % 10}`;
+  }
+
+  function inView() {
+    if (wave.clientWidth <= scroller.clientWidth) return;
+    const at = (wave.clientWidth * audio.currentTime) / length;
+    const left = scroller.scrollLeft;
+    if (at < left || at > left + scroller.clientWidth) scroller.scrollLeft = at - scroller.clientWidth / 4;
   }
 
   function show() {
@@ -58,12 +66,14 @@
 
   function run() {
     show();
+    inView();
     frame = audio.paused ? 0 : requestAnimationFrame(run);
   }
 
   function jump(seconds) {
     audio.currentTime = Math.min(Math.max(seconds, 0), audio.duration || length);
     show();
+    inView();
   }
 
   function start() {
@@ -81,6 +91,10 @@
   play.addEventListener("click", toggle);
   document.getElementById("speed").addEventListener("change", (event) => {
     audio.playbackRate = Number(event.target.value);
+  });
+  document.getElementById("zoom").addEventListener("change", (event) => {
+    wave.style.width = `${100 * Number(event.target.value)}%`;
+    inView();
   });
   for (const kind of ["play", "pause", "ended"]) {
     audio.addEventListener(kind, () => {
