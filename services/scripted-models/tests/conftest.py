@@ -16,6 +16,7 @@ from tau2eval_airline import (
 )
 from tau2eval_scripted.app import ScriptedModels
 from tau2eval_scripted.catalog import Catalog
+from tau2eval_scripted.judge import judgement
 
 MAX_RESPONSES = 120  # Of the agent's model; task 44 alone calls 19 tools.
 
@@ -134,6 +135,71 @@ async def hold_call(ask, scenario_name, agent, *, line=None, max_turns=40, stimu
     return call
 
 
+def histories(messages):
+    """The contexts of both sides from the agent's messages, as the scorer makes them."""
+    agent, user = [], []
+    stimulus = next(i for i, m in enumerate(messages) if m["role"] == "user")
+    for at, message in enumerate(messages):
+        if at == stimulus or message["role"] == "system":
+            continue
+        if message["role"] == "user":
+            agent.append({"role": "user", "content": message["content"]})
+            user.append({"role": "assistant", "content": message["content"]})
+        elif message["role"] == "assistant":
+            if message.get("content"):
+                agent.append({"role": "assistant", "content": message["content"]})
+                user.append({"role": "user", "content": message["content"]})
+            for call in message.get("tool_calls") or ():
+                function = call["function"]
+                made = {
+                    "id": call["id"],
+                    "name": function["name"],
+                    "arguments": json.loads(function["arguments"]),
+                }
+                agent.append({"role": "assistant", "tool_call": made})
+        else:
+            result = json.loads(message["content"])
+            entry = {"role": "tool", "id": message["tool_call_id"], "name": "", "result": result}
+            if isinstance(result, dict) and result.get("status") == "error":
+                entry["is_error"] = True
+            agent.append(entry)
+    return agent, user
+
+
+def escaped(value):
+    text = json.dumps(value, ensure_ascii=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def judge_request(assertions, agent, user):
+    """A request to the judge as the scorer makes it."""
+    sections = {
+        "reference": {"actions": []},
+        "prediction": {"actions": [], "ended_by": "agent_exit"},
+        "nl_assertions": [
+            {"index": at, "assertion": text} for at, text in enumerate(assertions, 1)
+        ],
+        "agent_context_history": agent,
+        "user_context_history": user,
+    }
+    content = "".join(f"<{name}>\n{escaped(body)}\n</{name}>\n" for name, body in sections.items())
+    return {
+        "model": "scripted/judge",
+        "messages": [
+            {"role": "system", "content": "You judge."},
+            {"role": "user", "content": content},
+        ],
+    }
+
+
+def judged(assertions, agent, user):
+    """Whether each assertion holds, by scripted/judge."""
+    answer = json.loads(judgement(judge_request(assertions, agent, user)))
+    verdicts = answer["nl_assertion_verdicts"]
+    assert [verdict["index"] for verdict in verdicts] == list(range(1, len(assertions) + 1))
+    return [verdict["passed"] for verdict in verdicts]
+
+
 class Client:
     """Asks the server over HTTP."""
 
@@ -167,6 +233,9 @@ def tools():
     class Tools:
         hold_call = staticmethod(hold_call)
         headers_of = staticmethod(headers_of)
+        histories = staticmethod(histories)
+        judge_request = staticmethod(judge_request)
+        judged = staticmethod(judged)
 
     Tools.AskFailed, Tools.Clean = AskFailed, Clean
     return Tools
@@ -182,6 +251,25 @@ def direct(catalog):
         return json.loads(completion.body())["choices"][0]["message"]
 
     return ask
+
+
+@pytest.fixture(scope="session")
+def gold_calls():
+    return {}
+
+
+@pytest.fixture
+async def gold(direct, tools, gold_calls):
+    """Holds a call of gold in a task, once; returns it with copies of both contexts."""
+
+    async def hold(task):
+        if task not in gold_calls:
+            gold_calls[task] = await tools.hold_call(
+                direct, f"tau2_airline__{task}", "scripted/gold"
+            )
+        return gold_calls[task], *histories(gold_calls[task].messages)
+
+    return hold
 
 
 @pytest.fixture

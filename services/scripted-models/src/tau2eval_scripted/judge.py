@@ -14,7 +14,8 @@ from typing import Any
 
 from .completion import RequestError
 from .conversation import words
-from .evidence import EVIDENCE, Evidence
+from .evidence import Evidence
+from .evidence_table import EVIDENCE
 
 _SECTION = re.compile(r"^<(\w+)>\n(.*)\n</\1>$", re.MULTILINE)
 _NEEDED = ("nl_assertions", "agent_context_history", "user_context_history")
@@ -121,22 +122,43 @@ def decide(evidence: Evidence, material: Material) -> Finding:
         return Finding(True, "the caller never said what the claim is conditional on", "")
     if evidence.called is not None:
         return _called(evidence.called, material.calls)
-    if evidence.said:
-        for utterance in material.agent_said:
-            if re.search(evidence.said, _plain(utterance)):
-                return Finding(True, "the agent said so", utterance)
-        return Finding(False, "no played words of the agent say so", "")
     if evidence.until_user:
-        for heard, before in material.before_user:
-            if re.search(evidence.until_user, before):
-                break
-            if re.search(evidence.never, _plain(heard)):
-                return Finding(False, "the agent said it before the caller had", heard)
-        return Finding(True, "the agent did not say it before the caller had", "")
-    for utterance in material.agent_said:
-        if re.search(evidence.never, _plain(utterance)):
+        return _not_before(evidence, material.before_user)
+    utterances = material.agent_said
+    if evidence.said:
+        at = _places(evidence.said, utterances)
+        if not at:
+            return Finding(False, "no played words of the agent say so", "")
+        # A final answer is the last one.
+        finding = Finding(True, "the agent said so", utterances[at[-1]])
+        utterances = utterances[at[-1] :]
+    else:
+        finding = Finding(True, "the agent never said it", "")
+        if evidence.once_said:
+            at = _places(evidence.once_said, utterances)
+            utterances = utterances[at[0] :] if at else ()
+    for utterance in utterances if evidence.never else ():
+        if _says(evidence.never, utterance):
             return Finding(False, "the agent said it", utterance)
-    return Finding(True, "the agent never said it", "")
+    return finding
+
+
+def _places(pattern: str, utterances: Sequence[str]) -> list[int]:
+    return [at for at, text in enumerate(utterances) if re.search(pattern, _plain(text))]
+
+
+def _not_before(evidence: Evidence, before_user: Sequence[tuple[str, str]]) -> Finding:
+    for heard, before in before_user:
+        if re.search(evidence.until_user, before):
+            break
+        if _says(evidence.never, heard):
+            return Finding(False, "the agent said it before the caller had", heard)
+    return Finding(True, "the agent did not say it before the caller had", "")
+
+
+def _says(pattern: str, utterance: str) -> bool:
+    """Whether a sentence matches; two sentences make no claim together."""
+    return any(re.search(pattern, _plain(part)) for part in re.split(r"(?<=[.!?])\s", utterance))
 
 
 def _called(

@@ -125,7 +125,7 @@ EXPECTED_OUTCOMES: Mapping[str, ScriptedModel] = MappingProxyType(
             ScriptedModel(
                 id="scripted/liar",
                 role="agent",
-                does="As scripted/gold without any write; says all the same that it did what was asked.",
+                does="As scripted/gold without any write, and says that it did what was asked.",
                 fails_where_gold_writes=_DB,
                 fails_where_asserted=_SAID,
             ),
