@@ -172,6 +172,14 @@ def test_a_bot_that_does_not_report_what_it_heard():
     assert agent(call(said)) == [{"role": "user", "content": "cancelled"}]
 
 
+def test_without_reports_words_are_heard_when_they_end():
+    said = turn("user", "Compensate me.", 2, 8, heard="compensate me")
+    told = turn("agent", "I decline.", 5, 7)
+    assert outline(agent(call([said, told]))) == ["I decline.", "compensate me"]
+    said = turn("user", "Compensate me.", 2, 8)
+    assert outline(agent(call([said, told]))) == ["I decline.", "Compensate me."]
+
+
 def test_ids_that_a_model_used_again_are_told_apart():
     events = [tool_call(1), tool_result(2), tool_call(3), tool_result(4, is_error=True)]
     ids = [
