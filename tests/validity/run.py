@@ -90,6 +90,8 @@ def run_calls(services: Services, parts: list[str]) -> tuple[list[AgentResult], 
         for agent in (GOLD, DO_NOTHING):
             checks.append(same_with_votes(services, agent, runs[agent]))
             checks.append(same_from_the_record(services, agent, runs[agent]))
+            anew = ("--judge-model", JUDGE)
+            checks.append(same_from_the_record(services, agent, runs[agent], *anew))
         for agent in (GOLD, DO_NOTHING):
             checks.append(off_is_never_passed(services, agent))
         say("the judge was checked")

@@ -97,7 +97,7 @@ def run_agent(
         names: Scenarios; all of the airline by default.
     """
     which = ("--scenarios", *names) if names else ("--domain", "tau2_airline")
-    judged = ("--judge-model", JUDGE) if judge else ()
+    judged = ("--judge-model", JUDGE) if judge else ("--no-judge",)
     limit = ("--duration", str(LIMITS[agent])) if agent in LIMITS else ()
     return services.run(
         *("--modality", "text", "--parallel", str(PARALLEL), "--user-model", CALLER),
@@ -152,6 +152,8 @@ def _further(agent: str, name: str, entry: dict[str, Any], run: Run, judge: bool
     signals = {str(signal) for signal in airline.get_scenario(name).success_signals}
     if entry["outcome"] in ("passed", "failed"):
         gated = {*breakdown["passed"], *breakdown["failed"]}
+        if metrics.get("insufficient_agent_turns"):
+            signals -= {"NL_ASSERTION"} - gated  # The judge is not asked where nothing was said.
         if gated != signals:
             problems.append(f"decided by {sorted(gated)}, its signals are {sorted(signals)}")
         if bool(breakdown["failed"]) != (entry["outcome"] == "failed"):

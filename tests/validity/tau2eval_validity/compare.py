@@ -10,6 +10,7 @@ against the official evaluator's in the same two steps.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -172,15 +173,23 @@ def _said(ok: bool, error: str) -> str:
 
 
 def _where(left: Any, right: Any) -> str:
-    """Names the fields that differ, with short values."""
-    if not isinstance(left, dict) or not isinstance(right, dict):
-        return f"{'there' if left else 'not there'} here, {'there' if right else 'not there'} there"
-    parts = [
-        f"{name}: {canonical(left.get(name))[:200]} here, {canonical(right.get(name))[:200]} there"
-        for name in sorted({*left, *right})
-        if canonical(left.get(name)) != canonical(right.get(name))
-    ]
-    return "; ".join(parts)
+    """Names the places that differ, with short values."""
+    places = list(_places("", left, right))
+    words = [f"{path or 'the record'}: {here} here, {there} there" for path, here, there in places]
+    return "; ".join(words[:6]) + (f"; {len(words) - 6} more" if len(words) > 6 else "")
+
+
+def _places(path: str, left: Any, right: Any) -> Iterator[tuple[str, str, str]]:
+    if canonical(left) == canonical(right):
+        return
+    if isinstance(left, dict) and isinstance(right, dict):
+        for name in sorted({*left, *right}):
+            yield from _places(f"{path}.{name}".lstrip("."), left.get(name), right.get(name))
+    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        for index, (here, there) in enumerate(zip(left, right, strict=True)):
+            yield from _places(f"{path}[{index}]", here, there)
+    else:
+        yield path, canonical(left)[:200], canonical(right)[:200]
 
 
 def shrink(outcome: Outcome, peer: Peer, tries: int = SHRINK_TRIES) -> Outcome:

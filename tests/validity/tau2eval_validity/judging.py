@@ -70,12 +70,14 @@ def same_with_votes(services: Services, agent: str, one: Run) -> Check:
     return check
 
 
-def same_from_the_record(services: Services, agent: str, before: Run) -> Check:
+def same_from_the_record(services: Services, agent: str, before: Run, *options: str) -> Check:
     """Scoring again from the stored record gives the same verdicts, with nothing called again."""
-    check = Check(f"{agent}: scoring again from the record gives the same verdicts")
+    how = "judged anew" if options else "with the judgements that stand"
+    check = Check(f"{agent}: scored again from the record, {how}: the same verdicts")
     old = {name: _stored(before, entry) for name, entry in before.scenarios().items()}
     done = services.command(
-        *("score", before.run_id, "--scorer-address", services.addresses["scorer"]["grpc"])
+        *("score", before.run_id, "--scorer-address", services.addresses["scorer"]["grpc"]),
+        *options,
     )
     if done.returncode not in (0, 3):
         words = f"`tau2-eval score` exited with {done.returncode}: {done.stderr[-500:]}"

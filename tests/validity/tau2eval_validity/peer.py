@@ -63,17 +63,19 @@ class Answers:
         self._known: dict[str, dict[str, Any]] = {}
         self._salt = hashlib.sha256(WORKER.read_bytes() + SEED_DB_HASH.encode()).hexdigest()
         self.used = 0
+        self._old: set[str] = set()
         for line in path.read_text().splitlines() if path and path.is_file() else ():
             with contextlib.suppress(ValueError, KeyError, TypeError):  # Cut off by an interrupt.
                 entry = json.loads(line)
                 self._known[entry["key"]] = entry["answer"]
+        self._old = {*self._known}
 
     def get(self, question: dict[str, Any]) -> dict[str, Any] | None:
         """Returns a kept answer, or None."""
         with self._lock:
-            answer = self._known.get(self._key(question))
-            self.used += answer is not None
-            return answer
+            key = self._key(question)
+            self.used += key in self._old
+            return self._known.get(key)
 
     def put(self, question: dict[str, Any], answer: dict[str, Any]) -> None:
         """Keeps an answer."""

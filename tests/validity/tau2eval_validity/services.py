@@ -74,14 +74,14 @@ class Services:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.runs = folder / "runs"  # The scorer's own folder, so that it is the one to look at.
         self.environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("TAU2EVAL_")},
             **SETTINGS,
         }
         self._process = subprocess.Popen(
             [
-                *(*CLI, "up", "--json", "--output-dir", str(folder / "kept")),
+                *(*CLI, "up", "--json", "--output-dir", str(self.runs)),
                 *("--env-file", str(folder / "services.env")),
             ],
             stdout=subprocess.PIPE,
@@ -105,7 +105,7 @@ class Services:
             ServiceError: If it does not end in time, or prints no result.
         """
         done = self.command(
-            *("run", "--json", "--output-dir", str(self.folder / "runs")),
+            *("run", "--json", "--output-dir", str(self.runs)),
             *("--bridge-address", self.addresses["bridge"]["grpc"]),
             *("--scorer-address", self.addresses["scorer"]["grpc"]),
             *arguments,
@@ -172,9 +172,3 @@ class Services:
         assert self._process.stderr is not None
         for line in self._process.stderr:
             self._said.append(line)
-
-
-def has_option(option: str, command: str = "run") -> bool:
-    """Tells whether a command of this tau2-eval takes an option."""
-    done = subprocess.run([*CLI, command, "--help"], capture_output=True, text=True, timeout=60)
-    return done.returncode == 0 and option in done.stdout
