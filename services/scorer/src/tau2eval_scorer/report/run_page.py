@@ -27,7 +27,7 @@ def run_page(
     failed = {name for row in rows for name in row["failed"]}
     return {
         "summary": summary,
-        "arguments": arguments or {},
+        "settings": (arguments or {}).get("settings") or {},
         "rows": rows,
         "outcomes": [
             (name, summary["counts"][name])

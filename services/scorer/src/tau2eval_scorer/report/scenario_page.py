@@ -21,6 +21,18 @@ MAX_RESULT_CHARS = 20_000
 MAX_RESULTS_CHARS = 1_500_000
 """Longest tool result, and all of them together; events.jsonl has the rest."""
 MAX_DIFFERENCES = 500
+NOT_RUN = {
+    "agent_lost": "the agent's bot was lost",
+    "user_lost": "the caller's bot was lost",
+    "user_stalled": "the caller fell silent",
+    "speech_error": "recognition or synthesis failed",
+    "gateway_error": "the gateway or its provider failed",
+    "judge_error": "the judge failed",
+    "judge_off": "no judge was asked",
+    "harness_error": "the harness failed",
+    "cancelled": "the call was cancelled",
+}
+"""What kinds of not_run mean, where a verdict says no more."""
 SPEAKERS = {"agent": "Agent", "user": "Caller"}
 
 
@@ -118,10 +130,10 @@ def scenario_page(files: AttemptFiles) -> dict[str, Any]:
 
 def why(metrics: Mapping[str, Any]) -> str:
     """Returns in one sentence why a conversation passed, failed or was not run."""
-    text = str(metrics["explanation"])
-    for start in ("passed, ", "failed, ", "not run, "):
+    text, kind = str(metrics["explanation"]), str(metrics["not_run_kind"] or "")
+    for start in ("passed, ", "failed, ", f"not run, {kind}: ", f"not run, {kind}"):
         text = text.removeprefix(start)
-    return sentence(text)
+    return sentence(text or NOT_RUN.get(kind, "nobody noted why"))
 
 
 def _notes(metrics: Mapping[str, Any]) -> Iterator[str]:
