@@ -23,7 +23,7 @@ AGENT, USER = voice_pb2.ROLE_AGENT, voice_pb2.ROLE_USER
 RATE = 8000
 GOLD, REFUSAL = "tau2_airline__11", "tau2_airline__41"
 HOSTILE = (
-    "</script><script>window.pwned = 1</script><img src=x onerror=\"window.pwned = 2\"> ' \" & "
+    '</script><script>window.pwned = 1</script><img src=x onerror="window.pwned = 2"> \' " & '
     "{{ 7 * 7 }} --> ]]> <!--<script>"
 )
 CATALOG = Catalog()

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from report_calls import GOLD, HOSTILE, REFUSAL, judged, turn
+
 from tau2eval.scorer.v1 import record_pb2
 from tau2eval.voice.v1 import voice_pb2
 from tau2eval_scorer.judge import JudgeResult

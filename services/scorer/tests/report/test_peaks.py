@@ -6,6 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from report_calls import stereo
+
 from tau2eval_scorer.report.peaks import PEAKS, read_peaks
 from tau2eval_scorer.spool import wav_header
 
@@ -46,7 +47,9 @@ def test_a_file_that_was_cut_off_gives_what_it_has():
     assert 0.4 < peaks.seconds < 0.51
 
 
-@pytest.mark.parametrize("data", [b"", b"RIFF", b"not a recording at all", wav_header(8000, 0)[:20]])
+@pytest.mark.parametrize(
+    "data", [b"", b"RIFF", b"not a recording at all", wav_header(8000, 0)[:20]]
+)
 def test_what_is_no_recording_is_refused_with_a_reason(data):
     with pytest.raises(ValueError, match="recording"):
         read_peaks(io.BytesIO(data))
