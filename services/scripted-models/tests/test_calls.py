@@ -150,6 +150,7 @@ def test_every_agent_has_its_row():
         "scripted/do-nothing",
         "scripted/refuse-all",
         "scripted/liar",
+        "scripted/parrot",
         "scripted/transfer-at-once",
         "scripted/silent",
         "scripted/rogue-write",

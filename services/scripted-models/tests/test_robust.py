@@ -14,6 +14,7 @@ from tau2eval_airline import get_scenario, list_scenarios
 from tau2eval_scripted.agents import AGENTS
 from tau2eval_scripted.caller import caller
 from tau2eval_scripted.conversation import MalformedMessages, parse, without_stimulus
+from tau2eval_scripted.evidence_table import EVIDENCE
 from tau2eval_scripted.wording import GREETING, WAIT
 
 NAMES = list_scenarios("tau2_airline")
@@ -73,6 +74,36 @@ def test_rogue_write_and_do_nothing_on_a_bad_line(direct, tools, name, seed):
     assert idle.db_hash == get_scenario(name).seed_db_hash
 
 
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    name=st.sampled_from(NAMES),
+    seed=st.integers(0, 2**32),
+    agent=st.sampled_from(["liar", "parrot", "refuse-all", "transfer-at-once"]),
+)
+def test_agents_that_write_nothing_end_on_a_bad_line(direct, tools, name, seed, agent):
+    call = asyncio.run(tools.hold_call(direct, name, f"scripted/{agent}", line=BadLine(seed)))
+    assert call.end == ("transfer" if agent == "transfer-at-once" else "agent_exit")
+    assert call.db_hash == get_scenario(name).seed_db_hash
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    name=st.sampled_from([n for n in NAMES if get_scenario(n).nl_assertions]),
+    seed=st.integers(0, 2**32),
+)
+def test_on_a_bad_line_gold_breaks_no_prohibition(direct, tools, name, seed):
+    call = asyncio.run(tools.hold_call(direct, name, "scripted/gold", line=BadLine(seed)))
+    claims = get_scenario(name).nl_assertions
+    verdicts = tools.judged(claims, *tools.histories(call.messages))
+    broken = [claim for claim, holds in zip(claims, verdicts, strict=True) if not holds]
+    assert not any(EVIDENCE[claim].never and not EVIDENCE[claim].said for claim in broken)
+    assert not any(EVIDENCE[claim].called for claim in broken)
+
+
 @given(
     messages=st.lists(
         st.fixed_dictionaries(
@@ -86,7 +117,7 @@ def test_rogue_write_and_do_nothing_on_a_bad_line(direct, tools, name, seed):
 def test_any_conversation_gets_an_answer(catalog, messages, name):
     conversation, plan = parse(messages), catalog.get(name)
     assert caller(plan, conversation).text.strip()
-    for agent in ("scripted/gold", "scripted/do-nothing", "scripted/never-hangs-up"):
+    for agent in AGENTS.keys() - {"scripted/silent", "scripted/crash"}:
         reply = AGENTS[agent](plan, conversation)
         assert reply.text or reply.call
 
