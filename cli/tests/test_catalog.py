@@ -104,7 +104,10 @@ def test_readable_view_of_a_scenario() -> None:
             ("run", "--scenarios", "tau2_airline__1", "--user-params", '{"x": {"api_key": "s"}}'),
             "must not hold api_key",
         ),
-        (("run", "--scenarios", "tau2_airline__1", "--agent-params", '{"model": "m"}'), "bots do"),
+        (
+            ("run", "--scenarios", "tau2_airline__1", "--agent-params", '{"model": "m"}'),
+            "cannot set model",
+        ),
         (("up", "--env-file", "no/such/folder/env"), "no folder"),
         (("runn",), "run"),
     ],

@@ -34,8 +34,19 @@ SHELL = {
 def test_only_the_gateway_sees_keys_and_proxies(name: str) -> None:
     child = child_environment(SERVICES[name], SHELL)
     assert not any(value.startswith("sk-") for value in child.values())
-    assert not {"https_proxy", "DATABASE_URL", "MODEL_API_KEYS", "MARINA_OPEN_API"} & set(child)
+    assert not {"https_proxy", "MODEL_API_KEYS", "MARINA_OPEN_API"} & set(child)
+    # The scorer keeps the runs.
+    assert ("DATABASE_URL" in child) == (name == "scorer")
     assert {"PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "SSL_CERT_FILE"} <= set(child)
+
+
+def test_the_scorer_sees_the_keys_of_an_object_store_that_is_named() -> None:
+    shell = {**SHELL, "TAU2EVAL_SCORER_ARTIFACTS_URL": "s3://bucket/runs"}
+    child = child_environment(SCORER, shell)
+    assert child["AWS_SECRET_ACCESS_KEY"] == "sk-3"
+    assert not {"OPENAI_API_KEY", "MODEL_API_KEYS"} & set(child)
+    assert "AWS_SECRET_ACCESS_KEY" not in child_environment(SCORER, SHELL)
+    assert "AWS_SECRET_ACCESS_KEY" not in child_environment(BRIDGE, shell)
 
 
 def test_the_gateway_sees_provider_keys_and_no_other_secret() -> None:

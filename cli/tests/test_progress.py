@@ -7,12 +7,12 @@ from tau2eval.bridge.v1 import bridge_pb2
 from tau2eval.scorer.v1 import record_pb2, scorer_pb2
 from tau2eval.voice.v1 import voice_pb2
 from tau2eval_cli.progress import LiveProgress, PlainProgress, Tally, clock_time, make_progress
-from tau2eval_cli.report import print_summary, word_error_rate
-from tau2eval_cli.results import RunResult, ScenarioResult
+from tau2eval_cli.results import RunResult, TrialResult
+from tau2eval_cli.summary import print_summary, word_error_rate
 
 
-def result(name: str, outcome: int = scorer_pb2.OUTCOME_PASSED, **fields) -> ScenarioResult:
-    return ScenarioResult(scorer_pb2.Verdict(scenario=name, outcome=outcome, **fields))
+def result(name: str, outcome: int = scorer_pb2.OUTCOME_PASSED, **fields) -> TrialResult:
+    return TrialResult(scorer_pb2.Verdict(scenario=name, outcome=outcome, **fields))
 
 
 def turn(text: str) -> bridge_pb2.ScenarioEvent:

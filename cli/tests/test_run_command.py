@@ -20,7 +20,10 @@ async def test_json_is_all_that_standard_output_holds(line, tmp_path: Path) -> N
     assert result["output_dir"] == str(tmp_path / result["run_id"])
     first, second = result["scenarios"]
     assert first == {
+        "kept": False,
         "name": "demo__1",
+        "scenario": "demo__1",
+        "trial": 0,
         "outcome": "passed",
         "kind": None,
         "success_breakdown": {
@@ -32,8 +35,10 @@ async def test_json_is_all_that_standard_output_holds(line, tmp_path: Path) -> N
         "stop_reason": "agent_exit",
         "duration_seconds": 12.5,
         "fully_judged": True,
+        "judge": None,
         "explanation": "",
         "attempt_id": first["attempt_id"],
+        "scoring": 1,
         "artifacts_path": None,
     }
     assert second["stop_reason"] == "agent_stalled"
@@ -83,16 +88,21 @@ async def test_the_first_signal_ends_calls_in_order(
     assert line.scorer.finished == [result["run_id"]]
 
 
-async def test_the_second_signal_ends_at_once(line, tmp_path: Path) -> None:
-    line.bridge.behaviour["demo__1"] = "hangs and loses the record"
+async def test_the_second_signal_ends_at_once_and_prints_what_is_known(
+    line, tmp_path: Path
+) -> None:
+    line.bridge.behaviour["demo__2"] = "hangs and loses the record"
     code, out, _ = await line.cli(
-        *("run", "--scenarios", "demo__1", "--json"),
+        *("run", "--scenarios", "demo__1", "demo__2", "demo__3", "--json"),
         *("--output-dir", str(tmp_path), *line.targets()),
         interrupt=signal.SIGINT,
         times=2,
     )
     assert code == 130
-    assert out == ""
+    result = json.loads(out)
+    assert result["interrupted"]
+    assert [entry["name"] for entry in result["scenarios"]] == ["demo__1"]
+    assert (result["cut_off"], result["not_started"]) == (["demo__2"], ["demo__3"])
     assert line.scorer.finished == []
 
 

@@ -8,14 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from tau2eval.scorer.v1 import record_pb2
+from tau2eval.scorer.v1 import record_pb2, scorer_pb2
 from tau2eval_cli.calls import CallLimits
+from tau2eval_cli.claims import Leases
+from tau2eval_cli.holding import Patience
 from tau2eval_cli.plan import RunOptions
-from tau2eval_cli.runner import Patience, Runner
-from tau2eval_cli.scorer_client import ScorerClient, ScorerUnusable
+from tau2eval_cli.results import RunResult
+from tau2eval_cli.runner import Runner, RunPlace
+from tau2eval_cli.scorer_client import ScorerClient
+from tau2eval_cli.trials import Trial, Work, in_order
 from tau2eval_common.client import open_channel
 
-QUICK = Patience(capacity=60, reach=0.5, settle=0.3, first_pause=0.02, longest_pause=0.05)
+QUICK = Patience(
+    capacity=60,
+    reach=0.5,
+    settle=0.3,
+    look=0.05,
+    first_pause=0.02,
+    longest_pause=0.05,
+    leases=Leases(length=1.0, renewal=0.1, retry=0.05),
+)
 
 
 class Notes:
@@ -35,21 +47,65 @@ class Notes:
     def done(self, result) -> None:
         self.results.append(result.name)
 
+    def left(self, label) -> None:
+        self.waits.append((label, "left"))
+
     def notice(self, text) -> None:
         self.notices.append(text)
+
+
+class RunsNames:
+    """A runner that is told its scenarios when it runs, as the tests like it."""
+
+    def __init__(self, line, tmp_path: Path, notes: Notes, patience: Patience, **options) -> None:
+        self.runner: Runner | None = None
+        self._line, self._folder, self._notes, self._patience = line, tmp_path, notes, patience
+        self._address = options.pop("bridge_address", line.address)
+        self._complete = options.pop("complete", None)
+        self._place = options.pop("place", {})
+        self._options = RunOptions(
+            output_dir=tmp_path,
+            bridge_address=self._address,
+            scorer_address=line.address,
+            **options,
+        )
+
+    def interrupt(self) -> None:
+        assert self.runner is not None
+        self.runner.interrupt()
+
+    async def run(self, names: list[str]) -> RunResult:
+        options = self._options
+        settings = options.settings()
+        plan = scorer_pb2.RunPlan(
+            run_id="eval_1",
+            scenarios=names,
+            trials=options.trials,
+            settings_json=json.dumps(settings),
+        )
+        async with (
+            ScorerClient(self._line.address) as scorer,
+            open_channel(self._address) as bridge,
+        ):
+            if "eval_1" not in self._line.scorer.plans:
+                await scorer.create_run(plan)
+            fields = {
+                "work": [Work(trial) for trial in in_order(names, options.trials)],
+                "local": False,
+                **self._place,
+            }
+            place = RunPlace(plan=plan, folder=self._folder / "eval_1", settings=settings, **fields)
+            self.runner = Runner(
+                place, options, bridge, scorer, self._notes, self._patience, self._complete
+            )
+            return await self.runner.run()
 
 
 @asynccontextmanager
 async def runner(
     line, tmp_path: Path, notes: Notes, patience: Patience = QUICK, **options
-) -> AsyncIterator[Runner]:
-    address = options.pop("bridge_address", line.address)
-    complete = options.pop("complete", None)
-    settings = RunOptions(
-        output_dir=tmp_path, bridge_address=address, scorer_address=line.address, **options
-    )
-    async with ScorerClient(line.address) as scorer, open_channel(address) as bridge:
-        yield Runner("eval_1", settings, bridge, scorer, notes, patience, complete)
+) -> AsyncIterator[RunsNames]:
+    yield RunsNames(line, tmp_path, notes, patience, **options)
 
 
 async def run(line, tmp_path: Path, *names: str, notes: Notes | None = None, **options):
@@ -60,13 +116,12 @@ async def run(line, tmp_path: Path, *names: str, notes: Notes | None = None, **o
 async def test_scenarios_run_n_at_a_time_in_the_order_of_the_plan(line, tmp_path: Path) -> None:
     names = [f"demo__{number}" for number in range(6)]
     result = await run(line, tmp_path, *names, parallel=3)
-    assert [scenario.name for scenario in result.scenarios] == names
+    assert [scenario.name for scenario in result.trials] == names
     assert line.bridge.most_active == 3
     assert result.counts == {"passed": 6, "failed": 0, "not_run": 0}
     assert result.exit_code == 0
     assert line.scorer.finished == ["eval_1"]
     assert list(line.scorer.plans["eval_1"].scenarios) == names
-    assert result.summary_text == "all of it\n"
 
 
 async def test_the_request_carries_the_options(line, tmp_path: Path) -> None:
@@ -161,9 +216,9 @@ async def test_a_bridge_that_stays_full_is_not_waited_for_forever(line, tmp_path
     line.bridge.behaviour["demo__1"] = "always busy"
     patience = Patience(capacity=0.2, first_pause=0.02, longest_pause=0.05)
     result = await run(line, tmp_path, "demo__1", "demo__2", patience=patience)
-    assert result.scenarios[0].verdict.not_run_kind == "harness_error"
-    assert "no free call" in result.scenarios[0].verdict.explanation
-    assert result.scenarios[1].outcome == "passed"
+    assert result.trials[0].verdict.not_run_kind == "harness_error"
+    assert "no free call" in result.trials[0].verdict.explanation
+    assert result.trials[1].outcome == "passed"
 
 
 @pytest.mark.parametrize(
@@ -220,20 +275,10 @@ async def test_a_scorer_that_takes_no_record_is_told_and_the_run_goes_on(
     line.scorer.refuse_records = True
     notes = Notes()
     result = await run(line, tmp_path, "demo__1", "demo__2", notes=notes)
-    assert result.scenarios[0].verdict.not_run_kind == "harness_error"
-    assert not result.scenarios[0].stored
+    assert result.trials[0].verdict.not_run_kind == "harness_error"
+    assert not result.trials[0].stored
     assert "not in the run's store" in notes.notices[0]
     assert result.exit_code == 3
-
-
-async def test_a_scorer_that_is_not_there(line, tmp_path: Path) -> None:
-    options = RunOptions(output_dir=tmp_path, bridge_address=line.address)
-    async with ScorerClient("127.0.0.1:1") as scorer, open_channel(line.address) as bridge:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("tau2eval_cli.scorer_client._CALL_SECONDS", 1.0)
-            with pytest.raises(ScorerUnusable) as caught:
-                await Runner("eval_1", options, bridge, scorer, Notes(), QUICK).run(["demo__1"])
-    assert caught.value.exit_code == 3
 
 
 async def test_artifacts_of_a_foreign_scorer_are_fetched(line, tmp_path: Path) -> None:
@@ -263,11 +308,11 @@ async def test_an_interrupt_ends_calls_in_order_and_keeps_what_is_done(
         await line.bridge.on_the_line.wait()
         running.interrupt()
         result = await asyncio.wait_for(task, 30)
-    outcomes = {scenario.name: scenario.verdict for scenario in result.scenarios}
+    outcomes = {scenario.name: scenario.verdict for scenario in result.trials}
     assert outcomes["demo__1"].outcome == 1
     assert outcomes["demo__2"].not_run_kind == "cancelled"
     assert outcomes["demo__3"].not_run_kind == "cancelled"
-    assert result.not_started == ["demo__4", "demo__5"]
+    assert result.not_started == [Trial("demo__4"), Trial("demo__5")]
     assert result.exit_code == 130
     assert line.scorer.finished == ["eval_1"]
     # The bridge recorded one of them; the other record is the command's own.
@@ -281,5 +326,5 @@ async def test_an_interrupt_while_waiting_for_a_free_call(line, tmp_path: Path, 
         await until(lambda: line.bridge.tries["demo__1"] > 1)
         running.interrupt()
         result = await asyncio.wait_for(task, 30)
-    assert result.not_started == ["demo__1"]
+    assert result.not_started == [Trial("demo__1")]
     assert line.scorer.records == []

@@ -13,12 +13,20 @@ MULTIPLE: Final = frozenset({"--scenarios"})
 REFERENCE_FLAGS: Final = {
     "--list": "`tau2-eval scenarios` lists the scenarios",
     "--list-domains": "`tau2-eval scenarios` shows each scenario's domain",
-    "--resume": "runs cannot be resumed yet; name the missing ones with --scenarios",
     "--pause": "no pause is needed: a call leaves nothing behind in the bots",
     "--audio-chunk-in-seconds": "the bridge always sends frames of 20 ms",
     "--strict-match": "action match is a diagnostic, shown among the excluded signals",
 }
 """Flags of the reference evaluator that `run` does without, and what to do instead."""
+
+JUDGE_FLAGS: Final = {
+    "--judge-url": "models are reached only through the gateway; --judge-model names one by its "
+    "LiteLLM id, and its provider's ..._API_BASE in the environment, or a model list in "
+    "TAU2EVAL_GATEWAY_MODEL_CONFIG, says where it is",
+    "--judge-api-key": "a key never goes into arguments, which others can read; set the provider's "
+    "variable (OPENAI_API_KEY, ...), which only the gateway sees",
+}
+"""The same for the flags of the judge, of `run` and of `score`."""
 
 
 def expand_values(argv: Sequence[str]) -> list[str]:
@@ -51,19 +59,15 @@ def check_reference_flags(argv: Sequence[str]) -> None:
     """Tells a person who comes from the reference evaluator what a flag of it is here.
 
     Raises:
-        WrongUse: When `run` is given one of `REFERENCE_FLAGS`.
+        WrongUse: When `run` or `score` is given one that it does without.
     """
-    if not argv or argv[0] != "run":
+    if not argv or argv[0] not in ("run", "score"):
         return
+    known = JUDGE_FLAGS | (REFERENCE_FLAGS if argv[0] == "run" else {})
     for argument in argv[1:]:
         name = argument.split("=", 1)[0]
-        if name in REFERENCE_FLAGS:
+        if name in known:
             raise WrongUse(
-                f"run has no {name}: {REFERENCE_FLAGS[name]} "
+                f"{argv[0]} has no {name}: {known[name]} "
                 "(docs/from-the-reference-evaluator.md has the whole table)"
-            )
-        if name.startswith("--judge-"):
-            raise WrongUse(
-                f"run has no {name}: nothing judges what was said yet; the summary names the "
-                "scenarios that are not fully judged"
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -68,6 +68,19 @@ def describe(name: str) -> dict[str, Any]:
             "max_duration": scenario.max_duration,
             "success_signals": [str(signal) for signal in scenario.success_signals],
             "nl_assertions": None if assertions is None else list(assertions),
+        }
+
+
+def success_signals(names: Iterable[str]) -> dict[str, list[str]]:
+    """Returns the signals that gate each scenario, by name.
+
+    Raises:
+        WrongUse: When a fixture is missing or altered.
+    """
+    with fixtures_explained():
+        return {
+            name: [str(signal) for signal in airline.get_scenario(name).success_signals]
+            for name in names
         }
 
 

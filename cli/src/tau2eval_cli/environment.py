@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tau2eval_cli.errors import WrongUse
-from tau2eval_cli.services import GATEWAY, SERVICES, ServiceSpec
+from tau2eval_cli.services import GATEWAY, SCORER, SERVICES, ServiceSpec
 
 PREFIX: Final = "TAU2EVAL_"
 
@@ -27,6 +27,9 @@ _PROVIDERS = re.compile(
     |WATSONX_\w+|DATABRICKS_\w+|HF_TOKEN|HUGGINGFACE_\w+|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE""",
     re.VERBOSE,
 )
+# Where runs are kept, if not in SQLite and files; the keys only where an object store is named.
+_STORE = re.compile(r"DATABASE_URL|PG(PASSFILE|SSL\w+)")
+_OBJECT_STORE = re.compile(r"AWS_\w+")
 _PROXIES = re.compile(r"(HTTP|HTTPS|ALL)_PROXY", re.IGNORECASE)
 _LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 
@@ -42,7 +45,8 @@ def child_environment(
     """Returns the environment of a service's process.
 
     It holds what any program needs, the service's own settings, the place of the fixtures for those
-    that read them, and keys and proxies for the gateway only.
+    that read them, keys and proxies of providers for the gateway only, and the database and object
+    store of the runs for the scorer.
 
     Args:
         spec: The service.
@@ -64,6 +68,13 @@ def child_environment(
         }
         if any(_PROXIES.fullmatch(name) for name in child):
             child |= _no_proxy(environ)
+    if spec.keeps_runs:
+        wanted_here = [_STORE, *([_OBJECT_STORE] if keeps_artifacts_elsewhere(environ) else [])]
+        child |= {
+            name: value
+            for name, value in environ.items()
+            if any(pattern.fullmatch(name) for pattern in wanted_here)
+        }
     child |= defaults or {}
     child |= {
         name: value
@@ -77,6 +88,11 @@ def child_environment(
 def address_names(spec: ServiceSpec) -> tuple[str, str]:
     """Returns the variables that tell this command where a service is: gRPC and HTTP."""
     return spec.key("address"), spec.key("http_address")
+
+
+def keeps_artifacts_elsewhere(environ: Mapping[str, str]) -> bool:
+    """Tells whether a scorer of ours keeps artifacts in an object store."""
+    return bool(environ.get(SCORER.key("artifacts_url")))
 
 
 def check_environment(environ: Mapping[str, str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,9 @@ import typer
 
 from tau2eval_cli.argv import check_reference_flags, expand_values
 from tau2eval_cli.errors import EXIT_INTERRUPTED, CommandError
+from tau2eval_cli.flags import GatewayEnv
+from tau2eval_cli.main_run import RUN_HELP, run
+from tau2eval_cli.main_runs import attempts, compare, report, runs, score
 
 _HELP = """
 Holds customer-support scenarios as real phone calls between a voice agent and a simulated caller,
@@ -25,30 +27,19 @@ Examples:
 
   tau2-eval show tau2_airline__11
 
+  tau2-eval run --resume eval_20260101_120000_ab12
+
+  tau2-eval score eval_20260101_120000_ab12 --judge-model openai/gpt-4.1
+
+  tau2-eval compare BASELINE CANDIDATE --fail-if-worse
+
+  tau2-eval report eval_20260101_120000_ab12 --serve
+
   tau2-eval up --env-file services.env
 
-Exit codes: 0 everything was scored, 1 a gate failed, 2 wrong use, 3 not valid as a result (some
-scenario was not run, or the services would not start), 130 interrupted.
+Exit codes, the first that applies: 130 interrupted, 2 wrong use, 3 not valid as a result (some call
+was not run, or the services would not start), 1 a gate that you asked for failed, 0 done.
 """
-_RUN_HELP = """
-Hold scenarios as calls and score them.
-
-The services are started on this machine for the run, unless --bridge-address and --scorer-address
-name running ones. Keys of model providers come from the environment (OPENAI_API_KEY, ...); only
-the gateway sees them. Settings of a service come from the environment too: TAU2EVAL_AGENT_BOT_...,
-TAU2EVAL_BRIDGE_..., and so on (`python -m tau2eval_agent_bot --help` lists them).
-
-Examples:
-
-  tau2-eval run --scenarios tau2_airline__1 tau2_airline__11
-
-  tau2-eval run --domain tau2_airline --parallel 4 --json > result.json
-
-  tau2-eval run --domain tau2_airline --agent-url 127.0.0.1:9000
-
-Ctrl-C ends the calls in order and keeps what is done; a second one ends at once.
-"""
-
 app = typer.Typer(
     help=_HELP,
     no_args_is_help=True,
@@ -62,21 +53,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard outpu
 DomainOption = Annotated[
     str, typer.Option("--domain", metavar="D", help="Only scenarios whose names begin with D__.")
 ]
-GatewayEnv = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--gateway-env",
-        metavar="NAME",
-        help="A further environment variable that the gateway may see; can be repeated.",
-    ),
-]
-
-
-class Modality(StrEnum):
-    """How the two sides meet."""
-
-    VOICE = "voice"
-    TEXT = "text"
 
 
 def _version(value: bool) -> None:
@@ -147,7 +123,9 @@ def serve(
     ] = None,
     http_port: Annotated[
         int | None,
-        typer.Option("--http-port", min=0, max=65535, help="HTTP port of the gateway."),
+        typer.Option(
+            "--http-port", min=0, max=65535, help="HTTP port of the gateway or the scorer."
+        ),
     ] = None,
     gateway_env: GatewayEnv = None,
 ) -> None:
@@ -195,115 +173,9 @@ def up(
     raise typer.Exit(command.execute())
 
 
-@app.command(help=_RUN_HELP)
-def run(
-    names: Annotated[
-        list[str] | None,
-        typer.Option("--scenarios", metavar="NAME...", help="Scenarios by name, one or more."),
-    ] = None,
-    domain: Annotated[
-        str, typer.Option("--domain", metavar="D", help="All scenarios of a domain.")
-    ] = "",
-    parallel: Annotated[int, typer.Option("--parallel", help="Calls held at once.")] = 1,
-    agent_model: Annotated[
-        str, typer.Option("--agent-model", help="Model id of the agent.")
-    ] = "scripted/gold",
-    user_model: Annotated[
-        str, typer.Option("--user-model", help="Model id of the caller.")
-    ] = "scripted/caller",
-    agent_params: Annotated[
-        str,
-        typer.Option("--agent-params", metavar="JSON", help="Added to the agent's chat body."),
-    ] = "",
-    user_params: Annotated[
-        str,
-        typer.Option("--user-params", metavar="JSON", help="Added to the caller's chat body."),
-    ] = "",
-    duration: Annotated[
-        int,
-        typer.Option("--duration", help="Ceiling of a call in seconds; 0: the scenario's own."),
-    ] = 0,
-    min_agent_turns: Annotated[
-        int, typer.Option("--min-agent-turns", help="Fewer agent turns fail a scenario.")
-    ] = 2,
-    modality: Annotated[
-        Modality, typer.Option("--modality", help="Real audio, or text alone.")
-    ] = Modality.VOICE,
-    output_dir: Annotated[
-        Path, typer.Option("--output-dir", help="Folder of the runs' artifacts.")
-    ] = Path("runs"),
-    output_sample_rate: Annotated[
-        int, typer.Option("--output-sample-rate", help="Rate of the recording in hertz.")
-    ] = 0,
-    agent_url: Annotated[
-        str, typer.Option("--agent-url", metavar="TARGET", help="gRPC target of your own agent.")
-    ] = "",
-    user_url: Annotated[
-        str, typer.Option("--user-url", metavar="TARGET", help="gRPC target of your own caller.")
-    ] = "",
-    bridge_address: Annotated[
-        str,
-        typer.Option(
-            "--bridge-address", envvar="TAU2EVAL_BRIDGE_ADDRESS", help="A running bridge."
-        ),
-    ] = "",
-    scorer_address: Annotated[
-        str,
-        typer.Option(
-            "--scorer-address", envvar="TAU2EVAL_SCORER_ADDRESS", help="Its running scorer."
-        ),
-    ] = "",
-    gateway_address: Annotated[
-        str,
-        typer.Option(
-            "--gateway-address",
-            envvar="TAU2EVAL_GATEWAY_ADDRESS",
-            help="Their gateway (gRPC), for --preflight.",
-        ),
-    ] = "",
-    gateway_env: GatewayEnv = None,
-    preflight: Annotated[
-        bool,
-        typer.Option(
-            help="Ask each model for one word before the first call. With running services it is "
-            "skipped unless --gateway-address is known."
-        ),
-    ] = True,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print the result as JSON on standard output, nothing else."),
-    ] = False,
-) -> None:
-    """Hold scenarios as calls and score them."""
-    from tau2eval_cli.plan import RunOptions
-    from tau2eval_cli.run import RunCommand
-
-    options = RunOptions(
-        agent_model=agent_model,
-        user_model=user_model,
-        agent_params=agent_params,
-        user_params=user_params,
-        parallel=parallel,
-        duration=duration,
-        min_agent_turns=min_agent_turns,
-        modality=modality.value,
-        output_dir=output_dir,
-        agent_url=agent_url,
-        user_url=user_url,
-        output_sample_rate=output_sample_rate,
-        bridge_address=bridge_address,
-        scorer_address=scorer_address,
-        gateway_address=gateway_address,
-    )
-    command = RunCommand(
-        options,
-        names or [],
-        domain,
-        as_json=as_json,
-        gateway_names=gateway_env or [],
-        preflight=preflight,
-    )
-    raise typer.Exit(command.execute())
+app.command(help=RUN_HELP)(run)
+for _command in (score, compare, report, runs, attempts):
+    app.command()(_command)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,11 @@ from typing import Any
 from tau2eval_cli.errors import WrongUse
 
 MAX_PARALLEL = 256
+MAX_TRIALS = 1000
+BOTS_SET = frozenset({"model", "messages", "tools", "stream"})
+"""Members of a chat body that the bots set themselves."""
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,7 @@ class RunOptions:
         agent_params: Extra members of the agent's chat body, as a JSON object; empty for none.
         user_params: The same for the caller.
         parallel: Calls held at once.
+        trials: How often each scenario is held.
         duration: Ceiling of each call in seconds; 0 leaves each scenario its own.
         min_agent_turns: Fewer agent turns fail a scenario.
         modality: "voice" or "text".
@@ -46,6 +52,7 @@ class RunOptions:
     agent_params: str = ""
     user_params: str = ""
     parallel: int = 1
+    trials: int = 1
     duration: int = 0
     min_agent_turns: int = 2
     modality: str = "voice"
@@ -70,6 +77,8 @@ class RunOptions:
         """
         if not 1 <= self.parallel <= MAX_PARALLEL:
             raise WrongUse(f"--parallel must be from 1 to {MAX_PARALLEL}, not {self.parallel}")
+        if not 1 <= self.trials <= MAX_TRIALS:
+            raise WrongUse(f"--trials must be from 1 to {MAX_TRIALS}, not {self.trials}")
         if self.duration < 0:
             raise WrongUse("--duration is a number of seconds; leave it out for the scenarios' own")
         if self.min_agent_turns < 0:
@@ -89,7 +98,7 @@ class RunOptions:
             ("--scorer-address", self.scorer_address),
             ("--gateway-address", self.gateway_address),
         ):
-            _check_target(flag, target)
+            check_target(flag, target)
         check_parameters("--agent-params", self.agent_params)
         check_parameters("--user-params", self.user_params)
         if self.output_dir.exists() and not self.output_dir.is_dir():
@@ -112,11 +121,16 @@ class RunOptions:
         }
 
 
-def check_parameters(flag: str, text: str) -> None:
+def check_parameters(flag: str, text: str, reserved: Collection[str] = BOTS_SET) -> None:
     """Checks extra members of a chat body.
 
+    Args:
+        flag: Where they come from, for the message.
+        text: A JSON object; empty for none.
+        reserved: Members that are set by whoever asks the model.
+
     Raises:
-        WrongUse: When the text is no JSON object, or holds a key or what the bots set themselves.
+        WrongUse: When the text is no JSON object, or holds a key or a reserved member.
     """
     if not text:
         return
@@ -127,8 +141,8 @@ def check_parameters(flag: str, text: str) -> None:
     if not isinstance(value, dict):
         raise WrongUse(f'{flag} must be a JSON object, {{"temperature": 0}} for instance')
     for name in value:
-        if name in ("model", "messages", "tools", "stream"):
-            raise WrongUse(f"{flag} cannot set {name}: the bots do")
+        if name in reserved:
+            raise WrongUse(f"{flag} cannot set {name}: it is set for each call")
     secret = _secret_name(value)
     if secret:
         raise WrongUse(
@@ -149,7 +163,12 @@ def _secret_name(value: object) -> str:
     return ""
 
 
-def _check_target(flag: str, target: str) -> None:
+def check_target(flag: str, target: str) -> None:
+    """Checks the form of a gRPC target; an empty one is none.
+
+    Raises:
+        WrongUse: With what a target looks like.
+    """
     if not target:
         return
     scheme = target.split("://", 1)[0] if "://" in target else ""
@@ -227,6 +246,32 @@ def check_name(known: Sequence[str], name: str) -> None:
     near = near or difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise WrongUse(f"no scenario {name!r}.{hint} `tau2-eval scenarios` lists them")
+
+
+def check_run_id(run_id: str) -> None:
+    """Checks a run id that a person chose.
+
+    Raises:
+        WrongUse: With what it may be made of.
+    """
+    if not _RUN_ID.fullmatch(run_id):
+        raise WrongUse(
+            f"--run-id {run_id[:140]!r} must have 1 to 128 of A-Z, a-z, 0-9, '.', '_' and '-', the "
+            "first of them a letter or a digit"
+        )
+
+
+def locate_run(text: str, output_dir: Path) -> tuple[str, Path]:
+    """Returns the id of a run and the folder of runs that it lies in.
+
+    Args:
+        text: A run id, or the path of a run's folder.
+        output_dir: Where it lies if it is an id.
+    """
+    path = Path(text)
+    if _RUN_ID.fullmatch(text) and not ((output_dir / text).is_dir() is False and path.is_dir()):
+        return text, output_dir
+    return path.absolute().name, path.absolute().parent
 
 
 def new_run_id(now: datetime) -> str:

@@ -17,7 +17,10 @@ from tau2eval_common.errors import error_info
 
 SCRIPTED_PREFIX = "scripted/"
 SCRIPTED_CALLER = "scripted/caller"
-"""The one script that plays the caller; all others play the agent."""
+SCRIPTED_JUDGE = "scripted/judge"
+_PLAYS = {SCRIPTED_CALLER: ("user", "the caller"), SCRIPTED_JUDGE: ("judge", "the judge")}
+_AGENT = ("agent", "the agent")
+"""What a script is for: two are for the caller and the judge, all others play the agent."""
 
 TARGET_SECONDS = 5.0
 """How long a service of the person's own may take to answer."""
@@ -44,7 +47,7 @@ class ModelUse:
     """A model of a run.
 
     Attributes:
-        role: "agent" or "user".
+        role: "agent", "user" or "judge".
         model: Model id.
         parameters: Extra members of the chat body, as a JSON object; empty for none.
     """
@@ -118,8 +121,8 @@ async def _look_up(stub: gateway_pb2_grpc.ChatServiceAsyncStub, uses: list[Model
                 f"There are {', '.join(sorted(known))}"
             )
     for use in uses:
-        if (use.model == SCRIPTED_CALLER) != (use.role == "user"):
-            plays = "the caller" if use.model == SCRIPTED_CALLER else "the agent"
+        role, plays = _PLAYS.get(use.model, _AGENT)
+        if role != use.role:
             raise WrongUse(f"--{use.role}-model: {use.model} is a script for {plays}")
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tau2eval.bridge.v1 import bridge_pb2
 from tau2eval_cli import words
-from tau2eval_cli.results import OUTCOMES, ScenarioResult
+from tau2eval_cli.results import OUTCOMES, TrialResult
 
 Clock = Callable[[], float]
 OUTCOME_STYLES = {"passed": "green", "failed": "red", "not_run": "yellow"}
@@ -30,9 +30,9 @@ class Tally:
     """What is known of a run at a moment.
 
     Attributes:
-        total: Scenarios planned.
-        running: Scenarios in progress by name, in the order in which they began.
-        counts: Finished scenarios by outcome.
+        total: Trials to do.
+        running: Trials in progress by label, in the order in which they began.
+        counts: Finished trials by outcome.
     """
 
     def __init__(self, total: int, parallel: int, clock: Clock = time.monotonic) -> None:
@@ -61,13 +61,17 @@ class Tally:
         """Returns the entry of a running scenario, made when it is new."""
         return self.running.setdefault(name, _Running(self._clock()))
 
-    def finish(self, result: ScenarioResult) -> float:
-        """Counts a result and returns the seconds of the wall clock that the scenario took."""
-        entry = self.running.pop(result.name, None)
+    def finish(self, result: TrialResult) -> float:
+        """Counts a result and returns the seconds of the wall clock that the trial took."""
+        entry = self.running.pop(result.label, None)
         took = self._clock() - entry.since if entry else 0.0
         self._spent += took
         self.counts[result.outcome] = self.counts.get(result.outcome, 0) + 1
         return took
+
+    def leave(self, label: str) -> None:
+        """Takes a trial out that is not in progress any more and has no result."""
+        self.running.pop(label, None)
 
     def eta_seconds(self) -> float | None:
         """Seconds that the rest will take, from the mean so far; None before the first result."""
@@ -95,7 +99,7 @@ def clock_time(seconds: float) -> str:
     return f"{minutes}:{rest:02d}"
 
 
-def outcome_line(result: ScenarioResult) -> str:
+def outcome_line(result: TrialResult) -> str:
     """Returns outcome and reason of a result as one line."""
     verdict = result.verdict
     kind = f" ({verdict.not_run_kind})" if verdict.not_run_kind else ""
@@ -139,10 +143,15 @@ class PlainProgress:
             reason = words.stop_reason(event.stopped.stop_reason)
             self._say(f"{scenario} {event.time_seconds:6.1f} s stopped: {reason}")
 
-    def done(self, result: ScenarioResult) -> None:
+    def left(self, scenario: str) -> None:
+        """Tells that a call was given up for another runner's."""
+        self._tally.leave(scenario)
+        self._say(f"{scenario} is held by another runner now")
+
+    def done(self, result: TrialResult) -> None:
         """Tells a result and the counts."""
         self._tally.finish(result)
-        self._say(f"{result.name} {outcome_line(result)}")
+        self._say(f"{result.label} {outcome_line(result)}")
         self._say(self._tally.line())
 
     def notice(self, text: str) -> None:
@@ -153,6 +162,7 @@ class PlainProgress:
         self._console.print(
             f"{time.strftime('%H:%M:%S')} {text}", markup=False, highlight=False, soft_wrap=True
         )
+        self._console.file.flush()
 
 
 class LiveProgress:
@@ -189,11 +199,15 @@ class LiveProgress:
             entry.state = "scoring"
             entry.newest = words.stop_reason(event.stopped.stop_reason)
 
-    def done(self, result: ScenarioResult) -> None:
+    def left(self, scenario: str) -> None:
+        """Takes a call out of the table that was given up for another runner's."""
+        self._tally.leave(scenario)
+
+    def done(self, result: TrialResult) -> None:
         """Shows a result above the table."""
         self._tally.finish(result)
         style = OUTCOME_STYLES.get(result.outcome, "")
-        self._console.print(Text(f"{result.name} {outcome_line(result)}", style=style))
+        self._console.print(Text(f"{result.label} {outcome_line(result)}", style=style))
 
     def notice(self, text: str) -> None:
         """Shows a text above the table."""

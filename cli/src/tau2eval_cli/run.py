@@ -1,4 +1,4 @@
-"""`run`: services if need be, the scenarios, the summary."""
+"""`run`: services if need be, the trials, the summary."""
 
 from __future__ import annotations
 
@@ -8,71 +8,148 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
-from rich.console import Console
-
-from tau2eval_cli.environment import check_environment
-from tau2eval_cli.errors import EXIT_INTERRUPTED, Interrupted
-from tau2eval_cli.plan import RunOptions, choose_scenarios, make_folder, new_run_id
+from tau2eval.scorer.v1 import scorer_pb2
+from tau2eval_cli import fingerprint
+from tau2eval_cli.environment import check_environment, keeps_artifacts_elsewhere
+from tau2eval_cli.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted, WrongUse
+from tau2eval_cli.gates import Gates
+from tau2eval_cli.holding import Patience
+from tau2eval_cli.judging import (
+    NL_ASSERTION,
+    JudgeFlags,
+    check_judge,
+)
+from tau2eval_cli.kept import SpoolFolder
+from tau2eval_cli.plan import (
+    RunOptions,
+    check_run_id,
+    choose_scenarios,
+    locate_run,
+    make_folder,
+    new_run_id,
+)
 from tau2eval_cli.preflight import ModelUse, check_models, check_targets
 from tau2eval_cli.progress import make_progress
-from tau2eval_cli.report import print_summary
 from tau2eval_cli.results import RunResult
-from tau2eval_cli.runner import Patience, Runner
+from tau2eval_cli.resume import (
+    JUDGE_OFF,
+    KEEP,
+    Preview,
+    check_judge_kept,
+    options_of,
+    settings_of,
+)
+from tau2eval_cli.runner import Runner, RunPlace
 from tau2eval_cli.scorer_client import ScorerClient
 from tau2eval_cli.services import BRIDGE, GATEWAY, SCORER
+from tau2eval_cli.session import ScorerTarget, make_console, open_session
 from tau2eval_cli.signals import two_step_end
+from tau2eval_cli.summary import print_summary
 from tau2eval_cli.supervisor import Supervisor, SupervisorConfig
+from tau2eval_cli.trials import Trial, Work, in_order
 from tau2eval_cli.wiring import Wiring
 from tau2eval_common.client import open_channel
 
 LEAST_SESSIONS = 8
-_PIPE_WIDTH = 140
+SPOOL = ".bridge"
 
 
-def make_console(stderr: bool) -> Console:
-    """Returns a console that is as wide as the terminal, and wide enough without one."""
-    console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=_PIPE_WIDTH)
+@dataclass(frozen=True)
+class RunRequest:
+    """What a person asks `run` for.
 
-
-class RunCommand:
-    """One `tau2-eval run`, from its options to its exit code.
-
-    Args:
+    Attributes:
         options: Settings of the run.
         names: Scenarios by name.
         domain: Or all scenarios of a domain.
+        run_id: Id of a new run; empty makes one.
+        resume: Id or folder of a run to go on with; empty begins one.
+        allow_mixed: Go on with other settings than the run began with.
+        preview: Only say what a resumption would do.
+        judge: Flags of the judge.
+        gates: What the result is held to.
+        explicit: Names of the options that were given, not left at their defaults.
         as_json: Print the result as JSON on standard output, and all else on standard error.
         gateway_names: Further environment variables that the gateway gets.
         preflight: Check the models before the first call, where the gateway is known.
+    """
+
+    options: RunOptions
+    names: Sequence[str] = ()
+    domain: str = ""
+    run_id: str = ""
+    resume: str = ""
+    allow_mixed: bool = False
+    preview: bool = False
+    judge: JudgeFlags = field(default_factory=JudgeFlags)
+    gates: Gates = field(default_factory=Gates)
+    explicit: frozenset[str] = frozenset()
+    as_json: bool = False
+    gateway_names: Sequence[str] = ()
+    preflight: bool = True
+
+    def check(self) -> None:
+        """Refuses what cannot work.
+
+        Raises:
+            WrongUse: With what to do instead.
+        """
+        self.options.check()
+        self.judge.check()
+        if self.resume:
+            for flag, given in (
+                ("--scenarios", bool(self.names)),
+                ("--domain", bool(self.domain)),
+                ("--trials", "trials" in self.explicit),
+                ("--run-id", bool(self.run_id)),
+            ):
+                if given:
+                    raise WrongUse(
+                        f"--resume goes on with the plan of a run; leave {flag} out, or start "
+                        "another run"
+                    )
+            return
+        for flag, given in (("--preview", self.preview), ("--allow-mixed", self.allow_mixed)):
+            if given:
+                raise WrongUse(f"{flag} belongs to --resume ID")
+        if self.run_id:
+            check_run_id(self.run_id)
+        self.judge.for_run(self.options)
+
+    @property
+    def target(self) -> ScorerTarget:
+        """The scorer that has the run."""
+        return ScorerTarget(self.options.output_dir, self.options.scorer_address)
+
+
+class RunCommand:
+    """One `tau2-eval run`, from its request to its exit code.
+
+    Args:
+        request: What is asked for.
         patience: Bounds of the waits.
     """
 
-    def __init__(
-        self,
-        options: RunOptions,
-        names: Sequence[str],
-        domain: str,
-        *,
-        as_json: bool = False,
-        gateway_names: Sequence[str] = (),
-        preflight: bool = True,
-        patience: Patience | None = None,
-    ) -> None:
-        self._options = options
-        self._names = names
-        self._domain = domain
-        self._as_json = as_json
-        self._gateway_names = gateway_names
-        self._preflight = preflight
+    def __init__(self, request: RunRequest, *, patience: Patience | None = None) -> None:
+        if request.resume:
+            run_id, folder = locate_run(request.resume, request.options.output_dir)
+            request = replace(
+                request, resume=run_id, options=replace(request.options, output_dir=folder)
+            )
+        self._request = request
+        self._options = request.options
         self._patience = patience
-        self._console = make_console(as_json)
+        self._console = make_console(request.as_json)
+        self._run_id = request.resume or request.run_id
         self._supervisor: Supervisor | None = None
         self._runner: Runner | None = None
+        self._planned: list[Trial] = []
         self._stopping = False
 
     def execute(self) -> int:
@@ -81,30 +158,41 @@ class RunCommand:
         Raises:
             CommandError: For wrong use, and when there is no result.
         """
-        self._options.check()
+        request, options = self._request, self._options
+        request.check()
         scenarios: list[str] = []
-        if self._options.embedded:
+        if options.embedded:
             from tau2eval_cli import catalog
 
             check_environment(os.environ)
-            scenarios = choose_scenarios(catalog.known_scenarios(), self._names, self._domain)
+            if not request.resume:
+                known = catalog.known_scenarios()
+                scenarios = choose_scenarios(known, request.names, request.domain)
             catalog.check_fixtures()
-        elif bool(self._names) == bool(self._domain):
-            choose_scenarios([], self._names, self._domain)
-        make_folder(self._options.output_dir)
-        if repeated := [name for name, count in Counter(self._names).items() if count > 1]:
+        elif not request.resume and bool(request.names) == bool(request.domain):
+            choose_scenarios([], request.names, request.domain)
+        if request.resume:
+            request.target.check()
+        make_folder(options.output_dir)
+        if repeated := [name for name, count in Counter(request.names).items() if count > 1]:
             print(f"note: named twice, held once: {', '.join(repeated)}", file=sys.stderr)
+        if not self._run_id:
+            self._run_id = new_run_id(datetime.now().astimezone())
+        self._planned = in_order(scenarios, options.trials)
         try:
             result = asyncio.run(self._interruptible(scenarios))
         except asyncio.CancelledError:
+            self._print_partial()
             raise Interrupted("interrupted before any call began") from None
+        if result is None:
+            return EXIT_DONE
         print_summary(self._console, result)
-        if self._as_json:
-            print(json.dumps(result.to_json(), indent=2, ensure_ascii=False), flush=True)
+        if request.as_json:
+            self._print_json(result.to_json())
         return result.exit_code
 
-    async def _interruptible(self, scenarios: list[str]) -> RunResult:
-        task = asyncio.ensure_future(self._run(scenarios))
+    async def _interruptible(self, scenarios: list[str]) -> RunResult | None:
+        task = asyncio.ensure_future(self._begin(scenarios))
 
         def first() -> None:
             if self._runner is not None and not self._stopping:
@@ -116,37 +204,145 @@ class RunCommand:
         with two_step_end(first, self._end_at_once):
             return await task
 
-    async def _run(self, scenarios: list[str]) -> RunResult:
-        options = self._options
-        run_id = new_run_id(datetime.now().astimezone())
+    async def _begin(self, scenarios: list[str]) -> RunResult | None:
+        # The first line, whatever follows: a script can resume what it began.
+        self._say(f"run {self._run_id}")
         await check_targets(self._targets())
+        if self._request.resume:
+            return await self._resume()
+        return await self._start(scenarios)
+
+    async def _start(self, scenarios: list[str]) -> RunResult:
+        options, request = self._options, self._request
         async with contextlib.AsyncExitStack() as stack:
-            bridge_address, scorer_address = options.bridge_address, options.scorer_address
-            if options.embedded:
-                self._say("starting the services ...")
-                supervisor = Supervisor(self._supervision(run_id), self._say)
-                self._supervisor = supervisor
-                await stack.enter_async_context(supervisor)
-                bridge_address = supervisor.running[BRIDGE.name].grpc
-                scorer_address = supervisor.running[SCORER.name].grpc
-            scorer = await stack.enter_async_context(ScorerClient(scorer_address))
+            scorer, bridge_address, gateway_address = await self._services(stack, options)
             if not options.embedded:
                 known = await scorer.scenario_names()
-                scenarios = choose_scenarios(known, self._names, self._domain)
-            gateway_address = options.gateway_address
-            if self._supervisor is not None:
-                gateway_address = self._supervisor.running[GATEWAY.name].grpc
-            if self._preflight and gateway_address:
-                await self._check_models(gateway_address, run_id)
-            bridge = await stack.enter_async_context(open_channel(bridge_address))
-            self._say(f"run {run_id}: {len(scenarios)} scenarios, {options.parallel} at a time")
-            with make_progress(self._console, len(scenarios), options.parallel) as progress:
-                complete = self._supervisor.complete if self._supervisor is not None else None
-                runner = Runner(run_id, options, bridge, scorer, progress, self._patience, complete)
+                scenarios = choose_scenarios(known, request.names, request.domain)
+                self._planned = in_order(scenarios, options.trials)
+            judge = request.judge.for_run(options)
+            await self._warn_of_judge(scorer, scenarios, judge)
+            if await scorer.find_run(self._run_id) is not None:
+                raise WrongUse(
+                    f"there is a run {self._run_id} already; `tau2-eval run --resume "
+                    f"{self._run_id}` goes on with it"
+                )
+            await self._check_models(gateway_address, options, judge)
+            settings = {**options.settings(), **self._surroundings()}
+            plan = scorer_pb2.RunPlan(
+                run_id=self._run_id,
+                scenarios=scenarios,
+                trials=options.trials,
+                settings_json=json.dumps(settings, sort_keys=True),
+                judge=judge if judge.model else None,
+            )
+            await scorer.create_run(plan)
+            calls = len(self._planned)
+            self._say(
+                f"run {self._run_id}: {calls} calls, {options.parallel} at a time, "
+                f"judge {judge.model or 'off'}"
+            )
+            place = RunPlace(
+                plan=plan,
+                folder=options.output_dir / self._run_id,
+                work=[Work(trial) for trial in self._planned],
+                local=self._local,
+                gates=request.gates,
+                records=self._records(scorer),
+                settings=settings,
+            )
+            return await self._work(place, options, bridge_address, scorer)
+
+    async def _resume(self) -> RunResult | None:
+        request, run_id = self._request, self._run_id
+        async with open_session(request.target, self._say, started=self._note) as session:
+            run = await session.scorer.run(run_id)
+            options = options_of(run.plan, self._options, request.explicit)
+            options.check()
+            self._planned = in_order(run.plan.scenarios, run.plan.trials)
+            settings = settings_of(run.plan, options, self._surroundings())
+            settings_json = json.dumps(settings, sort_keys=True)
+            check_judge_kept(run_id, run.plan, request.judge)
+            response = await session.scorer.resume(run_id, settings_json, preview=True)
+            preview = Preview.of(response)
+            if request.preview:
+                if request.as_json:
+                    self._print_json(preview.to_json())
+                else:
+                    preview.print(self._console)
+                return None
+            preview.check(request.allow_mixed)
+            check_judge(run.plan.judge.model, options.agent_model, options.agent_url)
+            self._tell(preview)
+            if not preview.work():
+                # Nothing is held, so nothing more has to be started.
+                place = self._place(run, preview, options, settings, session.scorer, [])
+                return await self._work(place, options, "127.0.0.1:1", session.scorer)
+        async with contextlib.AsyncExitStack() as stack:
+            scorer, bridge_address, gateway_address = await self._services(stack, options)
+            await self._check_models(gateway_address, options, run.plan.judge)
+            response = await scorer.resume(run_id, settings_json, allow_mixed=request.allow_mixed)
+            preview = Preview.of(response)
+            run = await scorer.run(run_id)
+            place = self._place(run, preview, options, settings, scorer, preview.work())
+            return await self._work(place, options, bridge_address, scorer)
+
+    def _place(
+        self,
+        run: scorer_pb2.GetRunResponse,
+        preview: Preview,
+        options: RunOptions,
+        settings: Mapping[str, Any],
+        scorer: ScorerClient,
+        work: Sequence[Work],
+    ) -> RunPlace:
+        stands = set(preview.those(KEEP, JUDGE_OFF))
+        return RunPlace(
+            plan=run.plan,
+            folder=options.output_dir / self._run_id,
+            work=work,
+            kept=[verdict for verdict in run.verdicts if Trial.of(verdict) in stands],
+            mixed_settings_json=json.dumps(settings, sort_keys=True) if preview.changes else "",
+            resumed=True,
+            local=self._local,
+            gates=self._request.gates,
+            records=self._records(scorer),
+            settings=settings,
+        )
+
+    async def _services(
+        self, stack: contextlib.AsyncExitStack, options: RunOptions
+    ) -> tuple[ScorerClient, str, str]:
+        """Starts the services if need be; returns scorer, bridge's and gateway's address."""
+        bridge, scorer = options.bridge_address, options.scorer_address
+        gateway = options.gateway_address
+        if options.embedded:
+            self._say("starting the services ...")
+            supervisor = Supervisor(self._supervision(options), self._say)
+            self._note(supervisor)
+            await stack.enter_async_context(supervisor)
+            bridge = supervisor.running[BRIDGE.name].grpc
+            scorer = supervisor.running[SCORER.name].grpc
+            gateway = supervisor.running[GATEWAY.name].grpc
+        return await stack.enter_async_context(ScorerClient(scorer)), bridge, gateway
+
+    async def _work(
+        self, place: RunPlace, options: RunOptions, bridge_address: str, scorer: ScorerClient
+    ) -> RunResult:
+        total = len(place.work)
+        complete = self._supervisor.complete if self._supervisor is not None else None
+        async with open_channel(bridge_address) as bridge:
+            with make_progress(self._console, total, options.parallel) as progress:
+                runner = Runner(place, options, bridge, scorer, progress, self._patience, complete)
                 self._runner = runner
-                result = await runner.run(scenarios)
-            self._stopping = True
-            return result
+                result = await runner.run()
+        self._stopping = True
+        return result
+
+    def _tell(self, preview: Preview) -> None:
+        for line in (preview.line(), preview.judge_line(), *preview.change_lines()):
+            if line:
+                self._say(line)
 
     def _targets(self) -> dict[str, str]:
         """Returns what must listen first, by flag. A bridge elsewhere reaches bots itself."""
@@ -156,27 +352,71 @@ class RunCommand:
         return {
             "--bridge-address": options.bridge_address,
             "--scorer-address": options.scorer_address,
-            "--gateway-address": options.gateway_address if self._preflight else "",
+            "--gateway-address": options.gateway_address if self._request.preflight else "",
         }
 
-    async def _check_models(self, gateway_address: str, run_id: str) -> None:
-        """Asks the gateway for the models of our own bots.
+    async def _warn_of_judge(
+        self, scorer: ScorerClient, scenarios: list[str], judge: scorer_pb2.JudgeConfig
+    ) -> None:
+        """Tells which scenarios cannot pass without a judge, when there is none."""
+        if judge.model:
+            return
+        if self._options.embedded:
+            from tau2eval_cli import catalog
+
+            signals = catalog.success_signals(scenarios)
+        else:
+            signals = await scorer.success_signals(scenarios)
+        waiting = [name for name in scenarios if NL_ASSERTION in signals[name]]
+        if waiting:
+            self._say(
+                f"warning: the judge is off, and {len(waiting)} of {len(scenarios)} scenarios need "
+                f"one; they will be not run (judge_off) until `tau2-eval score {self._run_id} "
+                f"--judge-model MODEL` judges them: {', '.join(waiting)}"
+            )
+
+    async def _check_models(
+        self, gateway_address: str, options: RunOptions, judge: scorer_pb2.JudgeConfig
+    ) -> None:
+        """Asks the gateway for the models of our own bots and the judge's.
 
         Raises:
             WrongUse: When one cannot be used.
         """
-        options = self._options
+        if not self._request.preflight or not gateway_address:
+            return
         uses = []
         if not options.agent_url:
             uses.append(ModelUse("agent", options.agent_model, options.agent_params))
         if not options.user_url:
             uses.append(ModelUse("user", options.user_model, options.user_params))
+        if judge.model:
+            uses.append(ModelUse("judge", judge.model, judge.parameters_json))
         async with open_channel(gateway_address) as channel:
-            for fault in await check_models(channel, run_id, uses):
+            for fault in await check_models(channel, self._run_id, uses):
                 self._say(fault)
 
-    def _supervision(self, run_id: str) -> SupervisorConfig:
-        options = self._options
+    @property
+    def _local(self) -> bool:
+        return self._options.embedded and not keeps_artifacts_elsewhere(os.environ)
+
+    def _surroundings(self) -> dict[str, Any]:
+        """Returns what of this machine can change a result; empty where services are elsewhere."""
+        if not self._options.embedded:
+            return {}
+        return {
+            "services": fingerprint.service_settings(os.environ),
+            "versions": fingerprint.versions(),
+        }
+
+    def _records(self, scorer: ScorerClient) -> SpoolFolder | None:
+        if not self._options.embedded:
+            return None
+        given = os.environ.get(BRIDGE.key("spool_dir"))
+        folder = Path(given) if given else self._options.output_dir.absolute() / SPOOL
+        return SpoolFolder(folder, self._run_id, scorer.address, os.environ, self._say)
+
+    def _supervision(self, options: RunOptions) -> SupervisorConfig:
         return SupervisorConfig(
             wiring=Wiring(
                 artifacts_dir=options.output_dir.absolute(),
@@ -185,17 +425,44 @@ class RunCommand:
                 sessions=max(LEAST_SESSIONS, options.parallel),
                 speech=options.modality == "voice",
             ),
-            logs_dir=options.output_dir.absolute() / run_id / "logs",
+            logs_dir=options.output_dir.absolute() / self._run_id / "logs",
             environ=os.environ,
-            gateway_names=self._gateway_names,
+            gateway_names=self._request.gateway_names,
         )
+
+    def _note(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.file.flush()
+
+    def _print_json(self, value: object) -> None:
+        print(json.dumps(value, indent=2, ensure_ascii=False), flush=True)
+
+    def _print_partial(self) -> None:
+        """Prints as JSON what is known, when the command ends without a whole result."""
+        if not self._request.as_json or self._request.preview:
+            return
+        if self._runner is not None:
+            self._print_json(self._runner.result().to_json())
+            return
+        nothing = RunResult(
+            run_id=self._run_id,
+            output_dir=self._options.output_dir / self._run_id,
+            trials=[],
+            planned=self._options.trials,
+            not_started=self._planned,
+            interrupted=True,
+            resumed=bool(self._request.resume),
+        )
+        self._print_json(nothing.to_json())
 
     def _end_at_once(self) -> NoReturn:
         if self._supervisor is not None:
             self._supervisor.kill()
         with contextlib.suppress(Exception):
             self._console.show_cursor(True)
+        with contextlib.suppress(Exception):
+            self._print_partial()
         os._exit(EXIT_INTERRUPTED)

@@ -1,52 +1,38 @@
-"""What the command asks of the scorer: a run's plan, its verdicts, its artifacts."""
+"""What the command asks of the scorer: plans, claims, verdicts, scores, pages."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
-from pathlib import Path, PurePosixPath
-from typing import IO, Any
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import Any, TypeVar
 
 import grpc
 
 from tau2eval.scorer.v1 import record_pb2, scorer_pb2, scorer_pb2_grpc
-from tau2eval.voice.v1 import voice_pb2
-from tau2eval_cli.errors import NotValid
+from tau2eval_cli.errors import NotValid, WrongUse
+from tau2eval_cli.trials import Trial
 from tau2eval_common.client import open_channel
+from tau2eval_common.errors import error_info
 
-RECORD_FORMAT_VERSION = 1
+CALL_SECONDS = 30.0
+CLAIM_SECONDS = 10.0
+FINISH_SECONDS = 180.0
+SLOW_SECONDS = 600.0
+"""Of a comparison or a report: both go through all conversations."""
 
-_CALL_SECONDS = 30.0
-_FINISH_SECONDS = 120.0
-_ARTIFACTS_SECONDS = 300.0
+T = TypeVar("T")
 
 
 class ScorerUnusable(NotValid):
     """The scorer refused or could not be reached."""
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One attempt at one scenario.
+class RunClosed(ScorerUnusable):
+    """The run is finished; it has to be resumed first."""
 
-    Attributes:
-        run_id: Id of the run.
-        scenario: Name of the scenario.
-        attempt_id: Unique for the attempt.
-        modality: Of the call.
-        min_agent_turns: The run's minimum.
-        settings: The run's settings.
-    """
 
-    run_id: str
-    scenario: str
-    attempt_id: str
-    modality: voice_pb2.Modality.ValueType
-    min_agent_turns: int
-    settings: dict[str, Any]
+class NoSuchRun(WrongUse):
+    """The scorer does not know the run."""
 
 
 class ScorerClient:
@@ -55,7 +41,7 @@ class ScorerClient:
     def __init__(self, address: str) -> None:
         self.address = address
         self._channel = open_channel(address)
-        self._runs = scorer_pb2_grpc.RunServiceStub(self._channel)
+        self.stub = scorer_pb2_grpc.RunServiceStub(self._channel)
         self._scenarios = scorer_pb2_grpc.ScenarioServiceStub(self._channel)
 
     async def __aenter__(self) -> ScorerClient:
@@ -70,87 +56,200 @@ class ScorerClient:
         Raises:
             ScorerUnusable: When it cannot be asked.
         """
-        try:
-            response = await self._scenarios.ListScenarios(
-                scorer_pb2.ListScenariosRequest(), timeout=_CALL_SECONDS, wait_for_ready=True
-            )
-        except grpc.aio.AioRpcError as error:
-            raise self._unusable("list its scenarios", error) from error
+        response = await self._ask(
+            "list its scenarios",
+            self._scenarios.ListScenarios(
+                scorer_pb2.ListScenariosRequest(), timeout=CALL_SECONDS, wait_for_ready=True
+            ),
+        )
         return [scenario.name for scenario in response.scenarios]
 
-    async def create_run(
-        self, run_id: str, scenarios: Sequence[str], settings: dict[str, Any]
-    ) -> None:
+    async def success_signals(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """Returns the signals that gate each scenario.
+
+        Raises:
+            ScorerUnusable: When it cannot be asked.
+        """
+        responses = await asyncio.gather(
+            *(
+                self._ask(
+                    f"describe {name}",
+                    self._scenarios.GetScenario(
+                        scorer_pb2.GetScenarioRequest(name=name), timeout=CALL_SECONDS
+                    ),
+                )
+                for name in names
+            )
+        )
+        return {
+            name: list(response.success_signals)
+            for name, response in zip(names, responses, strict=True)
+        }
+
+    async def create_run(self, plan: scorer_pb2.RunPlan) -> None:
         """Registers the plan of a run.
 
         Raises:
             ScorerUnusable: When it is refused, or the scorer cannot be reached.
         """
-        plan = scorer_pb2.RunPlan(
-            run_id=run_id,
-            scenarios=scenarios,
-            trials=1,
-            settings_json=json.dumps(settings, sort_keys=True),
+        await self._ask(
+            "create the run",
+            self.stub.CreateRun(
+                scorer_pb2.CreateRunRequest(plan=plan), timeout=CALL_SECONDS, wait_for_ready=True
+            ),
         )
-        try:
-            await self._runs.CreateRun(
-                scorer_pb2.CreateRunRequest(plan=plan), timeout=_CALL_SECONDS, wait_for_ready=True
-            )
-        except grpc.aio.AioRpcError as error:
-            raise self._unusable("create the run", error) from error
 
-    async def verdict_of(self, attempt: Attempt) -> scorer_pb2.Verdict | None:
-        """Returns the verdict on an attempt, if the scorer has it and can be reached."""
-        try:
-            response = await self._runs.GetRun(
-                scorer_pb2.GetRunRequest(run_id=attempt.run_id), timeout=_CALL_SECONDS
-            )
-        except grpc.aio.AioRpcError:
-            return None
-        ids = (attempt.attempt_id, _placeholder_id(attempt))
-        for verdict in response.verdicts:
-            if verdict.scenario == attempt.scenario and verdict.attempt_id in ids:
-                return verdict
-        return None
-
-    async def submit_not_run(
-        self, attempt: Attempt, reason: record_pb2.StopReason.ValueType, detail: str
-    ) -> scorer_pb2.Verdict:
-        """Records an attempt that was never held to its end, so that the run's store is whole.
-
-        It has an id of its own, so that the bridge's record of the same attempt, which may still
-        come, is not taken for a repetition; the scorer lets a score replace it. Returned is the
-        verdict that counts.
+    async def find_run(self, run_id: str) -> scorer_pb2.GetRunResponse | None:
+        """Returns a run with its verdicts and its summary, or None when there is none.
 
         Raises:
-            ScorerUnusable: When the record cannot be sent.
+            ScorerUnusable: When the scorer cannot be asked.
         """
-        header = record_pb2.RecordHeader(
-            format_version=RECORD_FORMAT_VERSION,
-            run_id=attempt.run_id,
-            scenario=attempt.scenario,
-            attempt_id=_placeholder_id(attempt),
-            started_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            settings_json=json.dumps(attempt.settings, sort_keys=True),
-            versions_json=json.dumps({"tau2eval-cli": version("tau2eval-cli")}),
-            modality=attempt.modality,
-        )
-        footer = record_pb2.RecordFooter(
-            stop_reason=reason, stop_detail=detail, min_agent_turns=attempt.min_agent_turns
+        try:
+            return await self.run(run_id)
+        except NoSuchRun:
+            return None
+
+    async def run(self, run_id: str) -> scorer_pb2.GetRunResponse:
+        """Returns a run with its verdicts and its summary.
+
+        Raises:
+            NoSuchRun: When there is none.
+            ScorerUnusable: When the scorer cannot be asked.
+        """
+        request = scorer_pb2.GetRunRequest(run_id=run_id)
+        return await self._ask(
+            "tell about the run",
+            self.stub.GetRun(request, timeout=FINISH_SECONDS, wait_for_ready=True),
         )
 
-        async def parts() -> AsyncIterator[scorer_pb2.SubmitConversationRequest]:
-            for part in (
-                record_pb2.RecordPart(header=header),
-                record_pb2.RecordPart(footer=footer),
-            ):
+    async def runs(self) -> list[scorer_pb2.RunInfo]:
+        """Returns all runs, newest first.
+
+        Raises:
+            ScorerUnusable: When the scorer cannot be asked.
+        """
+        request = scorer_pb2.ListRunsRequest()
+        response = await self._ask(
+            "list the runs", self.stub.ListRuns(request, timeout=CALL_SECONDS, wait_for_ready=True)
+        )
+        return list(response.runs)
+
+    async def attempts(self, run_id: str) -> list[scorer_pb2.Verdict]:
+        """Returns every attempt of a run.
+
+        Raises:
+            NoSuchRun: When there is no such run.
+            ScorerUnusable: When the scorer cannot be asked.
+        """
+        request = scorer_pb2.ListAttemptsRequest(run_id=run_id)
+        response = await self._ask(
+            "list the attempts", self.stub.ListAttempts(request, timeout=FINISH_SECONDS)
+        )
+        return list(response.attempts)
+
+    async def claim(
+        self, run_id: str, trial: Trial, attempt_id: str, holder: str, lease_seconds: float
+    ) -> scorer_pb2.ClaimTrialResponse:
+        """Takes a trial for an attempt, or renews its lease.
+
+        Raises:
+            RunClosed: When the run is finished.
+            ScorerUnusable: When the scorer cannot be asked.
+        """
+        request = scorer_pb2.ClaimTrialRequest(
+            run_id=run_id,
+            scenario=trial.scenario,
+            trial=trial.number,
+            attempt_id=attempt_id,
+            holder=holder,
+            lease_seconds=lease_seconds,
+        )
+        return await self._ask(
+            f"give out {trial.label(True)}", self.stub.ClaimTrial(request, timeout=CLAIM_SECONDS)
+        )
+
+    async def release(self, run_id: str, trial: Trial, attempt_id: str) -> None:
+        """Gives a claim back.
+
+        Raises:
+            ScorerUnusable: When the scorer cannot be asked; the claim then ends by itself.
+        """
+        request = scorer_pb2.ReleaseTrialRequest(
+            run_id=run_id, scenario=trial.scenario, trial=trial.number, attempt_id=attempt_id
+        )
+        await self._ask(
+            f"take {trial.label(True)} back", self.stub.ReleaseTrial(request, timeout=CLAIM_SECONDS)
+        )
+
+    async def resume(
+        self,
+        run_id: str,
+        settings_json: str = "",
+        *,
+        allow_mixed: bool = False,
+        preview: bool = False,
+    ) -> scorer_pb2.ResumeRunResponse:
+        """Opens a run again, or with `preview` only says what that would do.
+
+        Raises:
+            NoSuchRun: When there is none.
+            ScorerUnusable: When it is refused, or the scorer cannot be asked.
+        """
+        request = scorer_pb2.ResumeRunRequest(
+            run_id=run_id, settings_json=settings_json, allow_mixed=allow_mixed, preview=preview
+        )
+        return await self._ask(
+            "resume the run",
+            self.stub.ResumeRun(request, timeout=FINISH_SECONDS, wait_for_ready=True),
+        )
+
+    async def score(
+        self, request: scorer_pb2.ScoreRunRequest, silence_seconds: float
+    ) -> AsyncIterator[scorer_pb2.ScoreRunResponse]:
+        """Scores stored conversations again and yields each.
+
+        Args:
+            request: Which, and by which judge.
+            silence_seconds: Longest wait for the next one.
+
+        Raises:
+            NoSuchRun: When there is no such run.
+            ScorerUnusable: When it is refused, or the scorer is lost or silent.
+        """
+        call: Any = self.stub.ScoreRun(request, wait_for_ready=True)
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(silence_seconds):
+                        response = await self._ask("score the run again", call.read())
+                except TimeoutError:
+                    raise ScorerUnusable(
+                        f"the scorer at {self.address} scored nothing for {silence_seconds:g} s; "
+                        "what is done is kept"
+                    ) from None
+                if response is grpc.aio.EOF:
+                    return
+                yield response
+        finally:
+            call.cancel()
+
+    async def submit(self, parts: Sequence[record_pb2.RecordPart]) -> scorer_pb2.Verdict:
+        """Sends a record that is held in memory and returns its verdict.
+
+        Raises:
+            RunClosed: When the run is finished.
+            ScorerUnusable: When it is refused, or the scorer cannot be reached.
+        """
+
+        async def requests() -> AsyncIterator[scorer_pb2.SubmitConversationRequest]:
+            for part in parts:
                 yield scorer_pb2.SubmitConversationRequest(part=part)
 
-        try:
-            response = await self._runs.SubmitConversation(parts(), timeout=_CALL_SECONDS)
-        except grpc.aio.AioRpcError as error:
-            raise self._unusable("take the record", error) from error
-        return await self.verdict_of(attempt) or response.verdict
+        response = await self._ask(
+            "take the record", self.stub.SubmitConversation(requests(), timeout=CALL_SECONDS)
+        )
+        return response.verdict
 
     async def finish_run(self, run_id: str) -> scorer_pb2.FinishRunResponse:
         """Closes the run.
@@ -158,60 +257,63 @@ class ScorerClient:
         Raises:
             ScorerUnusable: When that cannot be done.
         """
-        try:
-            return await self._runs.FinishRun(
-                scorer_pb2.FinishRunRequest(run_id=run_id), timeout=_FINISH_SECONDS
-            )
-        except grpc.aio.AioRpcError as error:
-            raise self._unusable("finish the run", error) from error
+        request = scorer_pb2.FinishRunRequest(run_id=run_id)
+        return await self._ask(
+            "finish the run", self.stub.FinishRun(request, timeout=FINISH_SECONDS)
+        )
 
-    async def download(self, run_id: str, scenario: str, folder: Path) -> int:
-        """Writes artifacts into a folder on this machine and returns the number of files.
-
-        Args:
-            run_id: Id of the run.
-            scenario: The scenario whose artifacts are wanted; empty for the run's own files.
-            folder: The run's folder here.
+    async def compare(
+        self, run_id_a: str, run_id_b: str, samples: int
+    ) -> scorer_pb2.CompareRunsResponse:
+        """Compares two runs.
 
         Raises:
-            ScorerUnusable: When they cannot be had, or a path would leave the folder.
-            OSError: When they cannot be written.
+            NoSuchRun: When one of them is not there.
+            ScorerUnusable: When it is refused, or the scorer cannot be asked.
         """
-        request = scorer_pb2.GetArtifactsRequest(run_id=run_id, scenario=scenario)
-        files = 0
-        file: IO[bytes] | None = None
+        request = scorer_pb2.CompareRunsRequest(
+            run_id_a=run_id_a, run_id_b=run_id_b, bootstrap_samples=samples
+        )
+        return await self._ask(
+            "compare the runs",
+            self.stub.CompareRuns(request, timeout=SLOW_SECONDS, wait_for_ready=True),
+        )
+
+    async def render(self, run_id: str) -> scorer_pb2.RenderReportResponse:
+        """Writes the pages of a run.
+
+        Raises:
+            NoSuchRun: When there is none.
+            ScorerUnusable: When it is refused, or the scorer cannot be asked.
+        """
+        request = scorer_pb2.RenderReportRequest(run_id=run_id)
+        return await self._ask(
+            "write the report",
+            self.stub.RenderReport(request, timeout=SLOW_SECONDS, wait_for_ready=True),
+        )
+
+    async def _ask(self, what: str, call: Awaitable[T]) -> T:
         try:
-            async for response in self._runs.GetArtifacts(request, timeout=_ARTIFACTS_SECONDS):
-                if file is None:
-                    file = _open_below(folder, response.path)
-                    files += 1
-                file.write(response.chunk)
-                if response.last:
-                    file.close()
-                    file = None
+            return await call
         except grpc.aio.AioRpcError as error:
-            raise self._unusable("send the artifacts", error) from error
-        finally:
-            if file is not None:
-                file.close()
-        return files
+            raise self._fault(what, error) from error
 
-    def _unusable(self, what: str, error: grpc.aio.AioRpcError) -> ScorerUnusable:
-        return ScorerUnusable(
-            f"the scorer at {self.address} did not {what}: {error.code().name}: {error.details()}"
-        )
-
-
-def _open_below(folder: Path, path: str) -> IO[bytes]:
-    parts = PurePosixPath(path).parts
-    if not parts or any(part in ("..", "/") or "\\" in part for part in parts):
-        raise ScorerUnusable(
-            f"the scorer sent an artifact with the path {path!r}, which is refused"
-        )
-    target = folder.joinpath(*parts)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return target.open("wb")
+    def _fault(self, what: str, error: grpc.aio.AioRpcError) -> NotValid | WrongUse:
+        info = error_info(error)
+        reason = info.reason if info is not None else ""
+        text = f"the scorer at {self.address} did not {what}: {error.code().name}: "
+        text += error.details() or ""
+        if reason == "NO_SUCH_RUN":
+            return NoSuchRun(
+                f"{(error.details() or '').split(';')[0]}; `tau2-eval runs` lists those that are "
+                "there, and --output-dir names another folder of runs"
+            )
+        if reason == "RUN_FINISHED":
+            return RunClosed(text)
+        if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+            return Refused(f"{what}: {error.details()}")
+        return ScorerUnusable(text)
 
 
-def _placeholder_id(attempt: Attempt) -> str:
-    return f"{attempt.attempt_id}-lost"
+class Refused(WrongUse, ScorerUnusable):
+    """The scorer was asked for something that cannot be."""

@@ -18,6 +18,7 @@ class ServiceSpec:
         http_port: Default HTTP port of a service with a second port of that kind; 0 without one.
         needs_fixtures: Whether it reads the airline fixtures.
         reaches_providers: Whether it calls model providers, and so is given their keys.
+        keeps_runs: Whether it keeps the runs, and so is given the store's address and keys.
     """
 
     name: str
@@ -27,6 +28,7 @@ class ServiceSpec:
     http_port: int = 0
     needs_fixtures: bool = False
     reaches_providers: bool = False
+    keeps_runs: bool = False
 
     def key(self, setting: str) -> str:
         """Returns the environment variable of a setting ("max_sessions")."""
@@ -37,7 +39,13 @@ SCRIPTED: Final = ServiceSpec(
     "scripted-models", "tau2eval_scripted", "TAU2EVAL_SCRIPTED_", 3320, needs_fixtures=True
 )
 SCORER: Final = ServiceSpec(
-    "scorer", "tau2eval_scorer", "TAU2EVAL_SCORER_", 3314, needs_fixtures=True
+    "scorer",
+    "tau2eval_scorer",
+    "TAU2EVAL_SCORER_",
+    3314,
+    http_port=3315,
+    needs_fixtures=True,
+    keeps_runs=True,
 )
 GATEWAY: Final = ServiceSpec(
     "gateway",
@@ -53,7 +61,7 @@ AGENT_BOT: Final = ServiceSpec(
 USER_BOT: Final = ServiceSpec("user-bot", "tau2eval_user_bot", "TAU2EVAL_USER_BOT_", 3312)
 BRIDGE: Final = ServiceSpec("bridge", "tau2eval_bridge", "TAU2EVAL_BRIDGE_", 3313)
 
-START_ORDER: Final = ((SCRIPTED, SCORER), (GATEWAY,), (AGENT_BOT, USER_BOT), (BRIDGE,))
+START_ORDER: Final = ((SCRIPTED,), (GATEWAY,), (SCORER, AGENT_BOT, USER_BOT), (BRIDGE,))
 """Groups that start together, each after the one before it listens."""
 
 STOP_ORDER: Final = ((BRIDGE,), (AGENT_BOT, USER_BOT), (SCORER,), (GATEWAY,), (SCRIPTED,))

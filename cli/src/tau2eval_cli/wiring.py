@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from tau2eval_cli.child import Addresses
 from tau2eval_cli.services import (
@@ -13,9 +14,16 @@ from tau2eval_cli.services import (
     GATEWAY,
     SCORER,
     SCRIPTED,
+    SERVICES,
     USER_BOT,
     ServiceSpec,
 )
+
+ALL: Final = frozenset(SERVICES)
+READING: Final = frozenset({SCORER.name})
+"""What it takes to look at runs."""
+JUDGING: Final = frozenset({SCORER.name, GATEWAY.name, SCRIPTED.name})
+"""What it takes to score runs again."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,7 @@ class Wiring:
         ports: Ports by service and setting ("port", "http_port"); free ones otherwise.
         sessions: Calls held at once that the person asked for; 0 leaves it to the services.
         speech: Whether the bots load their speech models at the start.
+        services: Names of the services that are started.
     """
 
     artifacts_dir: Path
@@ -37,9 +46,12 @@ class Wiring:
     ports: Mapping[tuple[str, str], int] = field(default_factory=dict)
     sessions: int = 0
     speech: bool = True
+    services: frozenset[str] = ALL
 
     def wanted(self, spec: ServiceSpec) -> bool:
         """Tells whether this set needs a process of the service."""
+        if spec.name not in self.services:
+            return False
         if spec is AGENT_BOT:
             return not self.agent_address
         if spec is USER_BOT:
@@ -85,7 +97,10 @@ class Wiring:
 
     def _addresses(self, spec: ServiceSpec, running: Mapping[str, Addresses]) -> dict[str, str]:
         if spec is SCORER:
-            return {spec.key("artifacts_dir"): str(self.artifacts_dir)}
+            gateway = running.get(GATEWAY.name, Addresses()).grpc
+            return {spec.key("artifacts_dir"): str(self.artifacts_dir)} | (
+                {spec.key("gateway_address"): gateway} if gateway else {}
+            )
         if spec is GATEWAY:
             return {spec.key("scripted_address"): running[SCRIPTED.name].http}
         if spec in (AGENT_BOT, USER_BOT):
