@@ -1,8 +1,6 @@
 """Calls for the pages' tests: records that are scored by the scorer's own code."""
 
-import io
 import json
-from dataclasses import replace
 
 import numpy as np
 
@@ -47,6 +45,19 @@ def turn(role, start, end, text, heard=None, **fields):
         role=role, start_seconds=start, end_seconds=end, text=text, spoken_form=text,
         heard=text if heard is None else heard, **fields,
     )  # fmt: skip
+
+
+def parts(call, seconds=14.0, sound=False):
+    """The parts of a call's record, of this length and with or without its recording."""
+    header = call.header()
+    yield record_pb2.RecordPart(header=header)
+    for item in call.events:
+        yield record_pb2.RecordPart(event=item)
+    if sound and call.modality == voice_pb2.MODALITY_VOICE:
+        yield record_pb2.RecordPart(audio=stereo(seconds, call.turns)[44:])
+    footer = call.footer()
+    footer.duration_seconds = seconds
+    yield record_pb2.RecordPart(footer=footer)
 
 
 def event(seconds, role=AGENT, **kind):
@@ -102,7 +113,7 @@ class Calls:
             call.events.append(event(6.8 + at / 10, tool_call=tool.tool_call))
             result = voice_pb2.ToolResult(
                 call_id=tool.tool_call.call_id, name=tool.tool_call.name,
-                result_json='{"status": "ok", "at": %d}' % at, latency_seconds=0.01,
+                result_json=json.dumps({"status": "ok", "at": at}), latency_seconds=0.01,
             )  # fmt: skip
             call.events.append(event(6.85 + at / 10, tool_result=result))
         call.events += [
@@ -147,16 +158,16 @@ class Calls:
             call.events.append(event(at * step + 0.1, tool_result=answer))
         return call
 
-    def scored(self, call, judgement=None):
+    def scored(self, call, judgement=None, seconds=14.0):
         reader = RecordReader()
-        for part in call.parts():
+        for part in parts(call, seconds):
             reader.feed(part)
         path = call.scenario
         return score(reader.finish(), CATALOG, path, judgement)
 
     def files(self, call, judgement=None, seconds=14.0):
         """The files of an attempt, its recording included where it has one."""
-        files = attempt_files(self.scored(call, judgement))
+        files = attempt_files(self.scored(call, judgement, seconds))
         if call.modality == voice_pb2.MODALITY_VOICE:
             files["conversation_log.wav"] = stereo(seconds, call.turns)
         return files
@@ -181,10 +192,3 @@ class Calls:
     @staticmethod
     def assertions(scenario):
         return CATALOG.card(scenario).nl_assertions
-
-
-def wav_stream(data):
-    return io.BytesIO(data)
-
-
-__all__ = ["HOSTILE", "Calls", "judged", "replace", "stereo", "turn", "wav_stream"]

@@ -3,6 +3,7 @@
 import html.parser
 import json
 import re
+from itertools import pairwise
 
 import pytest
 from report_calls import GOLD, HOSTILE, REFUSAL, judged, turn
@@ -83,7 +84,7 @@ def checked(text):
     assert page.tags.count("main") == 1
     assert len(page.scripts) <= 1
     levels = [int(tag[1]) for tag in page.tags if re.fullmatch("h[1-6]", tag)]
-    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after <= before + 1 for before, after in pairwise(levels))
     for link in page.links:
         assert not re.match(r"(?i)\s*(javascript|https?|//)", link), link
         if link.startswith("#"):
@@ -279,7 +280,7 @@ async def test_verdicts_show_reason_quote_place_and_votes(make):
     assert "Failed NL_ASSERTION:" in page.text
     lie = judged(assertions, quote="words that nobody said", found=False)
     text = checked(make.page(make.files(call, lie))).text
-    assert "judge’s input does not have this quote" in text
+    assert "input does not have this quote" in text
 
 
 @pytest.mark.parametrize(
