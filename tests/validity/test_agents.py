@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tau2eval_validity.agents import DO_NOTHING, GOLD, agents, check_agent, run_agent
+from tau2eval_validity.tables import PROVES
 
 import tau2eval_airline as airline
 
@@ -39,3 +40,4 @@ def test_a_table_that_is_wrong_is_found(services) -> None:
 def test_every_agent_and_scenario_is_in_the_suite() -> None:
     assert len(airline.list_scenarios()) == 50
     assert {GOLD, DO_NOTHING, LIAR, "scripted/crash"} <= {*agents()}
+    assert {*PROVES} == {*agents()}

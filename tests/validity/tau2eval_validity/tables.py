@@ -30,6 +30,22 @@ command with exit code 1, the calls that reproduce it, and where to look.
     .venv/bin/python tests/validity/run.py toolkit --count 100 --fresh
 """
 
+PROVES = {
+    "scripted/gold": "every scenario can be passed",
+    "scripted/slow": "waiting costs nothing",
+    "scripted/do-nothing": "silence passes nowhere, and that it is the missing act that fails: it "
+    "ends cleanly and speaks often enough",
+    "scripted/refuse-all": "a refusal in general words passes nowhere",
+    "scripted/liar": "claims without acts pass nowhere",
+    "scripted/parrot": "repeating the caller and agreeing passes nowhere",
+    "scripted/transfer-at-once": "a quick hand-over passes nowhere",
+    "scripted/silent": "a call in which the agent says nothing is a failure, not a fault",
+    "scripted/rogue-write": "one write that nobody asked for fails every scenario",
+    "scripted/never-hangs-up": "a call without an end is a failure",
+    "scripted/crash": "a fault of a provider is never scored",
+}
+"""What an agent's line shows if it holds."""
+
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Returns a Markdown table that is readable as it is."""
@@ -160,18 +176,9 @@ def agents_section(results: Sequence[AgentResult], judge: bool) -> str:
             "of the scripted models; `deviations` counts what differs. Signals are failures.",
             table(head, rows),
             "\n".join(
-                [
-                    "- `gold` proves that every scenario can be passed.",
-                    "- `slow` proves that waiting costs nothing.",
-                    "- `do-nothing` proves that silence passes nowhere, and that it is the missing "
-                    "act that fails: it ends cleanly and speaks often enough.",
-                    "- `refuse-all`, `liar` and `transfer-at-once` prove that general words, "
-                    "claims without acts and a quick hand-over pass nowhere.",
-                    "- `silent` and `never-hangs-up` prove that a call without an end "
-                    "is a failure.",
-                    "- `rogue-write` proves that one unasked write fails all scenarios.",
-                    "- `crash` proves that a fault of a provider is never scored.",
-                ]
+                f"- `{result.agent.removeprefix('scripted/')}` proves that "
+                f"{PROVES.get(result.agent, '(say it in tables.py)')}."
+                for result in results
             ),
         ]
     )
