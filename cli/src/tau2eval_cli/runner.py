@@ -144,6 +144,7 @@ class Runner:
             for _ in range(min(self._options.parallel, max(1, len(self._place.work)))):
                 group.create_task(self._worker())
         await self._store_late()
+        await self._fetch_kept()
         summary = await self._finish()
         return self.result(summary)
 
@@ -424,6 +425,15 @@ class Runner:
     async def _fetch(self, result: TrialResult) -> None:
         if not self._place.local:
             await self._download(result.trial)
+
+    async def _fetch_kept(self) -> None:
+        """Copies the artifacts of verdicts that stand and are not on this machine yet."""
+        if self._place.local or self.interrupted:
+            return
+        for verdict in self._place.kept:
+            path = verdict.artifacts_path
+            if path and not (self._place.folder / path / "metrics.json").exists():
+                await self._download(Trial.of(verdict))
 
     async def _download(self, trial: Trial | None) -> None:
         try:
