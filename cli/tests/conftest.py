@@ -121,7 +121,10 @@ class FakeScorer(scorer_pb2_grpc.RunServiceServicer, scorer_pb2_grpc.ScenarioSer
         attempt, holder, ends = self.claims.get(place, ("", "", 0.0))
         if attempt and attempt != request.attempt_id and ends > now:
             return scorer_pb2.ClaimTrialResponse(
-                state=scorer_pb2.CLAIM_STATE_TAKEN, holder=holder, expires_in_seconds=ends - now
+                state=scorer_pb2.CLAIM_STATE_TAKEN,
+                holder=holder,
+                expires_in_seconds=ends - now,
+                attempt_id=attempt,
             )
         self.claims[place] = (request.attempt_id, request.holder, now + request.lease_seconds)
         return scorer_pb2.ClaimTrialResponse(state=scorer_pb2.CLAIM_STATE_GRANTED)

@@ -291,7 +291,7 @@ def find_pid() -> Callable[[int, str], int]:
 
 @pytest.fixture
 def expected() -> Callable[[str, str], dict[str, Any]]:
-    """What the table of the scripted models says of an agent in a scenario."""
+    """What the table of the scripted models says of an agent in a scenario, with its judge."""
     from tau2eval_airline import get_scenario
     from tau2eval_scripted.models import EXPECTED_OUTCOMES
 
@@ -301,6 +301,7 @@ def expected() -> Callable[[str, str], dict[str, Any]]:
         row = EXPECTED_OUTCOMES[model].expectation(
             gold_writes=scenario.gold_mutates,
             gold_transfers="transfer_to_human_agents" in actions,
+            asserted=bool(scenario.nl_assertions),
         )
         return {
             "outcome": row.outcome,

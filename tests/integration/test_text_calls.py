@@ -10,10 +10,15 @@ import pytest
 from tau2eval.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 
 DEMO = ("tau2_airline__1", "tau2_airline__11", "tau2_airline__14", "tau2_airline__41")
+JUDGED = ("tau2_airline__1", "tau2_airline__41")
 AGENTS = (
     "scripted/gold",
     "scripted/slow",
     "scripted/do-nothing",
+    "scripted/refuse-all",
+    "scripted/liar",
+    "scripted/parrot",
+    "scripted/transfer-at-once",
     "scripted/silent",
     "scripted/rogue-write",
     "scripted/never-hangs-up",
@@ -31,7 +36,8 @@ def test_the_demo_passes(demo) -> None:
     assert demo.result["counts"] == {"passed": 4, "failed": 0, "not_run": 0}
     for name in DEMO:
         entry = demo.scenario(name)
-        assert {"DB_STATE_MATCH", "CLEAN_EXIT"} <= set(entry["success_breakdown"]["passed"])
+        signals = {"DB_STATE_MATCH", "CLEAN_EXIT"} | ({"NL_ASSERTION"} if name in JUDGED else set())
+        assert signals == set(entry["success_breakdown"]["passed"])
         assert entry["stop_reason"] in ("agent_exit", "transfer")
 
 
@@ -67,11 +73,14 @@ def test_every_model_call_went_through_the_gateway(text_stack, demo) -> None:
     with grpc.insecure_channel(text_stack.services["gateway"]["grpc"]) as channel:
         rows = gateway_pb2_grpc.SpendServiceStub(channel).ListRunSpend(request, timeout=20).rows
     calls = {(row.scenario, row.role): row.calls for row in rows}
-    assert set(calls) == {(name, role) for name in DEMO for role in ("agent", "user")}
+    speaking = {(name, role) for name in DEMO for role in ("agent", "user")}
+    assert set(calls) == speaking | {(name, "judge") for name in JUDGED}
     for name in DEMO:
         usage = demo.metrics(name)["token_usage"]
         assert calls[name, "agent"] >= usage["agent"]["n_calls"] > 0
         assert calls[name, "user"] >= usage["user"]["n_calls"] > 0
+    for name in JUDGED:
+        assert calls[name, "judge"] == demo.metrics(name)["token_usage"]["judge"]["n_calls"] == 1
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -96,15 +105,18 @@ def test_no_scripted_model_is_left_out() -> None:
     assert {name for name, row in EXPECTED_OUTCOMES.items() if row.role == "agent"} == set(AGENTS)
 
 
-def test_an_inactive_agent_passes_only_what_is_not_fully_judged(text_stack) -> None:
+def test_without_a_judge_an_inactive_agent_passes_nothing_and_fails_no_assertion(
+    text_stack,
+) -> None:
     done = text_stack.run(
-        *("--modality", "text", "--agent-model", "scripted/do-nothing"),
+        *("--modality", "text", "--agent-model", "scripted/do-nothing", "--no-judge"),
         *("--scenarios", "tau2_airline__1"),
     )
     entry = done.scenario("tau2_airline__1")
-    assert entry["outcome"] == "passed"
-    assert entry["fully_judged"] is False
-    assert "not fully judged" in done.stderr
+    assert (entry["outcome"], entry["kind"]) == ("not_run", "judge_off")
+    assert set(entry["success_breakdown"]["passed"]) == {"DB_STATE_MATCH", "CLEAN_EXIT"}
+    assert entry["success_breakdown"]["failed"] == []
+    assert done.code == 3
 
 
 def test_a_model_that_the_gateway_does_not_know(text_stack) -> None:

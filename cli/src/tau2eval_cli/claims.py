@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from tau2eval.scorer.v1 import scorer_pb2
+from tau2eval_cli.holders import describe_holder, is_dead
 from tau2eval_cli.scorer_client import RunClosed, ScorerClient, ScorerUnusable
 from tau2eval_cli.trials import Trial
 
@@ -45,11 +44,6 @@ class Lease:
     lost: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-def describe_holder() -> str:
-    """Returns who holds our claims, for a person."""
-    return f"{socket.gethostname()} process {os.getpid()}"
-
-
 class Claims:
     """The claims of one runner.
 
@@ -76,14 +70,20 @@ class Claims:
     async def take(self, trial: Trial, attempt_id: str) -> scorer_pb2.ClaimTrialResponse:
         """Asks for a trial; opens the run again when another runner closed it meanwhile.
 
+        A claim of a process of this machine that is gone is ended at once, not with its lease.
+
         Raises:
             ScorerUnusable: When the scorer cannot be asked.
         """
         try:
-            return await self._ask(trial, attempt_id)
+            answer = await self._ask(trial, attempt_id)
         except RunClosed:
             await self._reopen()
-            return await self._ask(trial, attempt_id)
+            answer = await self._ask(trial, attempt_id)
+        if answer.state == TAKEN and answer.attempt_id and is_dead(answer.holder):
+            await self._scorer.release(self._run_id, trial, answer.attempt_id)
+            answer = await self._ask(trial, attempt_id)
+        return answer
 
     @asynccontextmanager
     async def holding(self, trial: Trial, attempt_id: str) -> AsyncIterator[Lease]:

@@ -144,6 +144,7 @@ def claim_response(answer: ClaimAnswer) -> scorer_pb2.ClaimTrialResponse:
     if answer.claim is not None:
         response.holder = answer.claim.holder
         response.expires_in_seconds = answer.claim.expires_in
+        response.attempt_id = answer.claim.attempt_id
     return response
 
 

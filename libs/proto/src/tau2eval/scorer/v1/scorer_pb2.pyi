@@ -922,21 +922,25 @@ class ClaimTrialResponse(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     HOLDER_FIELD_NUMBER: _builtins.int
     EXPIRES_IN_SECONDS_FIELD_NUMBER: _builtins.int
+    ATTEMPT_ID_FIELD_NUMBER: _builtins.int
     state: Global___ClaimState.ValueType
     holder: _builtins.str
     """Of the claim that is in the way."""
     expires_in_seconds: _builtins.float
     """Until that claim ends by itself."""
+    attempt_id: _builtins.str
+    """Attempt of that claim, so that one whose process is known to be dead can be released."""
     def __init__(
         self,
         *,
         state: Global___ClaimState.ValueType = ...,
         holder: _builtins.str = ...,
         expires_in_seconds: _builtins.float = ...,
+        attempt_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_in_seconds", b"expires_in_seconds", "holder", b"holder", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "expires_in_seconds", b"expires_in_seconds", "holder", b"holder", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
