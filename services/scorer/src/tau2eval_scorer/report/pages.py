@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from tau2eval_scorer import __version__
 from tau2eval_scorer.jsonio import dump_line
+from tau2eval_scorer.layout import attempt_path
 from tau2eval_scorer.report import files as names
 from tau2eval_scorer.report import formats
 from tau2eval_scorer.report.files import AttemptFiles
@@ -149,6 +150,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.globals.update(
         share_of=formats.share_of,
+        attempt_path=attempt_path,
         assets={name: Markup(text) for name, text in _assets().items()},  # noqa: S704 (ours)
         version=__version__,
     )

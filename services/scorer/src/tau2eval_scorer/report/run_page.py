@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tau2eval_scorer.report.scenario_page import outcome_label, why
+from tau2eval_scorer.report.scenario_page import why
 
 MISSING = "missing"
 
@@ -56,7 +56,7 @@ def _row(scenario: Mapping[str, Any]) -> dict[str, Any]:
         "name": scenario["scenario_name"],
         "trial": scenario["trial"],
         "outcome": scenario["outcome"],
-        "label": outcome_label(scenario["outcome"], scenario["not_run_kind"]),
+        "kind": scenario["not_run_kind"],
         "why": why(scenario),
         "failed": failed,
         "href": f"{scenario['scenario_directory']}/report.html",
@@ -79,7 +79,7 @@ def _missing(entry: Mapping[str, Any]) -> dict[str, Any]:
         "name": entry["scenario"],
         "trial": entry["trial"],
         "outcome": MISSING,
-        "label": "Missing",
+        "kind": None,
         "why": "No attempt has been stored.",
         "failed": [],
         "href": None,
