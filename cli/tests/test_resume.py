@@ -175,9 +175,15 @@ async def test_the_trial_of_a_runner_that_was_killed_is_held_when_its_lease_ends
     line, tmp_path: Path
 ) -> None:
     begun(line, "demo__1")
-    ends = asyncio.get_running_loop().time() + 3
-    line.scorer.claims[("demo__1", 0)] = ("dead", "box process 7", ends)
-    code, _, err = await resume(line, tmp_path)
+    place = ("demo__1", 0)
+    line.scorer.claims[place] = ("dead", "box process 7", asyncio.get_running_loop().time() + 600)
+    running = asyncio.ensure_future(resume(line, tmp_path))
+    async with asyncio.timeout(40):
+        while not line.scorer.claimed:
+            await asyncio.sleep(0.02)
+    assert line.bridge.requests == []
+    line.scorer.claims[place] = ("dead", "box process 7", 0.0)
+    code, _, err = await running
     assert code == 0, err
     assert "held by box process 7" in err
     assert len(line.bridge.requests) == 1

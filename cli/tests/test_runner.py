@@ -35,6 +35,7 @@ class Notes:
 
     def __init__(self) -> None:
         self.waits: list[tuple[str, str]] = []
+        self.begun: set[str] = set()
         self.results: list[str] = []
         self.notices: list[str] = []
 
@@ -42,7 +43,7 @@ class Notes:
         self.waits.append((scenario, why))
 
     def event(self, scenario, event) -> None:
-        pass
+        self.begun.add(scenario)
 
     def done(self, result) -> None:
         self.results.append(result.name)
@@ -300,12 +301,12 @@ async def test_an_interrupt_ends_calls_in_order_and_keeps_what_is_done(
     line, tmp_path: Path, until
 ) -> None:
     line.bridge.behaviour |= {"demo__2": "hangs", "demo__3": "hangs and loses the record"}
-    async with runner(line, tmp_path, Notes(), parallel=2) as running:
+    notes = Notes()
+    async with runner(line, tmp_path, notes, parallel=2) as running:
         task = asyncio.ensure_future(
             running.run(["demo__1", "demo__2", "demo__3", "demo__4", "demo__5"])
         )
-        await until(lambda: line.bridge.active == 2 and line.bridge.tries["demo__3"])
-        await line.bridge.on_the_line.wait()
+        await until(lambda: line.bridge.active == 2 and {"demo__2", "demo__3"} <= notes.begun)
         running.interrupt()
         result = await asyncio.wait_for(task, 30)
     outcomes = {scenario.name: scenario.verdict for scenario in result.trials}
