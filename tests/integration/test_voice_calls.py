@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import wave
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from playwright.sync_api import sync_playwright
 
 pytestmark = [pytest.mark.voice, pytest.mark.timeout(800)]
 
@@ -103,3 +106,42 @@ def test_an_agent_killed_in_mid_call_is_told_at_once_and_comes_back(voice_stack)
     # Its record keeps what was said until then, on both clocks of one call.
     assert lost["total_turns"] >= 1
     assert lost["recording_seconds"] > 0
+
+
+def _browser() -> str:
+    names = (os.environ.get("TAU2EVAL_CHROMIUM"), "chromium", "chromium-browser", "google-chrome")
+    found = next((path for name in names if name and (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("no Chromium: apt-get install chromium, or set TAU2EVAL_CHROMIUM")
+    return found
+
+
+def test_the_demos_report_opens_without_an_error(voice_stack, command, calls) -> None:
+    executable = _browser()
+    run_id = calls["demo"].result["run_id"]
+    scorer = voice_stack.services["scorer"]
+    told = json.loads(
+        command(
+            *("report", run_id, "--json", "--scorer-address", scorer["grpc"]),
+            *("--output-dir", str(voice_stack.client_dir)),
+        )
+    )
+    assert told["pages"] == 1 + len(DEMO)
+    said: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        try:
+            for width, height in ((1280, 800), (390, 844)):
+                page = browser.new_page(viewport={"width": width, "height": height})
+                page.on("console", lambda message: said.append(message.text))
+                page.on("pageerror", lambda error: said.append(str(error)))
+                for path in ("report.html", f"{DEMO[0]}/report.html", f"{DEMO[1]}/report.html"):
+                    page.goto(f"http://{scorer['http']}/runs/{run_id}/{path}")
+                    assert page.evaluate("document.documentElement.scrollWidth") <= width
+                audio = page.locator("audio")
+                assert audio.count() == 1
+                page.wait_for_function("document.querySelector('audio').duration > 10")
+                page.close()
+        finally:
+            browser.close()
+    assert said == []
