@@ -16,7 +16,7 @@ SEED = 20260
 COUNT = 1000
 GOLD_SHARE = 0.4
 ALL_TASKS_TURNS = 5
-NOISE = 0.06  # Share of the calls of a random sequence that are perturbed.
+NOISE = 0.06  # Share of the calls of a random sequence that are perturbed, and as many are quirks.
 HANG = Call("calculate", {"expression": "9**9**9"})  # Hangs an evaluator that takes Python.
 
 
@@ -49,6 +49,7 @@ def _gold(number: int, seed: int) -> Sequence:
     world = World()
     able = [name for name, change in PERTURBATIONS.items() if change(rng, calls, world) is not None]
     random.Random(f"{seed} order {task}").shuffle(able)
+    able.sort(key=lambda name: name != "unchanged")  # The first turn is all golds as they are.
     kind = able[turn % len(able)]
     changed = PERTURBATIONS[kind](rng, calls, world)
     assert changed is not None, (task, kind)
@@ -66,7 +67,7 @@ def _random(number: int, seed: int) -> Sequence:
     calls: list[Call] = []
     for _ in range(rng.randrange(2, 9)):
         call = world.write(rng, about) if rng.random() < 0.7 else world.read(rng)
-        if rng.random() < NOISE / 2:
+        if rng.random() < NOISE:
             call = world.quirk(rng, about) or call
         elif rng.random() < NOISE:
             changed = PERTURBATIONS[rng.choice(noise)](rng, [call], world)

@@ -260,7 +260,10 @@ class World:
         paid = payment["amount"]
         halves = [{**payment, "amount": paid - paid // 2}, {**payment, "amount": paid // 2}]
         fare = self._record("flights", leg["flight_number"])["dates"][leg["date"]]["prices"]
-        people = len(book["passengers"])
+        people, legs = len(book["passengers"]), book["flights"]
+        nothing: dict[str, Any] = {name: [] for name in ("flights", "passengers")}
+        nothing |= {"payment_methods": [], "nonfree_baggages": 0}
+        texts = ["Ada Archer"] * len(self._record("reservations", key)["passengers"])
         back = {**payment, "amount": paid + fare[book["cabin"]] * people}
         return rng.choice(
             (
@@ -284,7 +287,9 @@ class World:
                         "payment_methods": [back, *book["payment_methods"][1:]],
                     },
                 ),
-                Call(booking.tool, {**book, "passengers": [], "flights": []}),
+                Call(booking.tool, {**book, **nothing}),
+                Call(booking.tool, {**book, "flights": [{**leg, "seat": "1A"} for leg in legs]}),
+                Call("update_reservation_passengers", {"reservation_id": key, "passengers": texts}),
             )
         )
 
