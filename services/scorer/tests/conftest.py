@@ -192,6 +192,8 @@ class ScorerProcess:
             **os.environ,
             "TAU2EVAL_SCORER_PORT": "0",
             "TAU2EVAL_SCORER_HTTP_PORT": "0",
+            # Nothing listens there: a test that judges names its own gateway.
+            "TAU2EVAL_SCORER_GATEWAY_ADDRESS": "127.0.0.1:1",
             "TAU2EVAL_SCORER_ARTIFACTS_DIR": str(folder),
             "TAU2EVAL_SCORER_EXIT_WITH_PARENT": "true",
             **env,

@@ -160,7 +160,7 @@ class ScorerCore:
         Raises:
             NotFound: When there is none.
         """
-        return await self.files.summary(run_id)
+        return await self.files.summary(run_id, judge=True)
 
     async def runs(self) -> list[tuple[Run, Mapping[str, int]]]:
         """Returns all runs, newest first, with their verdicts counted by outcome."""
@@ -241,7 +241,7 @@ class ScorerCore:
                 run = await self.store.resume_run(run_id, settings, changes)
                 await self.files.settle(run_id)
             self._watchers.wake(run_id)
-        attempts = await self.store.attempts(run_id)
+        attempts = await self.store.attempts(run_id, judge=False)
         claims = await self.store.claims(run_id)
         return run, resume_items(run.plan, attempts, claims), changes
 

@@ -102,7 +102,9 @@ class Rescorer:
                 f"scenario {unknown[0][:140]!r} is not in the plan of run {run_id}",
                 reason="NOT_PLANNED",
             )
-        chosen = _choose(run, await self._store.attempts(run_id), set(scenarios), only_unjudged)
+        chosen = _choose(
+            run, await self._store.attempts(run_id, judge=False), set(scenarios), only_unjudged
+        )
         total = sum(map(len, chosen))
         done = 0
         waiting = iter(chosen)
@@ -144,7 +146,7 @@ class Rescorer:
                 key.trial,
                 key.attempt_id,
             ):
-                return attempt, "its stored record is of another attempt"
+                return await self._fresh(attempt), "its stored record is of another attempt"
             scored = await self._scorer.score(
                 conversation,
                 layout.scenario_path(key.scenario, key.trial, run.plan.trials),
@@ -153,13 +155,18 @@ class Rescorer:
             )
         except (InvalidInput, NotFound, OSError) as error:
             logger.warning("%s cannot be scored again: %s", key, error)
-            return attempt, f"its record cannot be scored again: {error}"
+            return await self._fresh(attempt), f"its record cannot be scored again: {error}"
         kind = scored.composite.not_run_kind
         if attempt.scored and kind == "judge_error":
             # A judge that fails now is no reason to lose what is known.
-            return attempt, scored.composite.explanation
+            return await self._fresh(attempt), scored.composite.explanation
+        if attempt.scored and kind == "judge_off" and judge is None:
+            # Another judge than the plan's, which has none, gave this score; nobody took it back.
+            return await self._fresh(attempt), (
+                f"{scored.composite.explanation}, and the run has none; name the one that judged it"
+            )
         async with self._files.locks.hold(key.run_id):
-            current = await self._store.attempt(key) or attempt
+            current = await self._fresh(attempt)
             scored = numbered(scored, current.scoring.number + 1)
             derived = {
                 name: data
@@ -173,7 +180,7 @@ class Rescorer:
 
     async def _read(self, run: Run, attempt: Attempt) -> Conversation:
         for left in reversed(range(_TRIES)):
-            current = await self._store.attempt(attempt.key) or attempt
+            current = await self._fresh(attempt)
             try:
                 return await self._in_thread(self._read_now, place_of(run, current))
             except FileNotFoundError:
@@ -181,6 +188,9 @@ class Rescorer:
                 if not left:
                     raise
         raise AssertionError("unreachable")
+
+    async def _fresh(self, attempt: Attempt) -> Attempt:
+        return await self._store.attempt(attempt.key) or attempt
 
     def _read_now(self, place: Place) -> Conversation:
         with self._artifacts.record(place) as stored:

@@ -59,21 +59,37 @@ class RunFiles:
             self._artifacts.write, plan.run_id, "run_args.json", dump_json(arguments)
         )
 
+    async def settle_unless_others_do(self, run_id: str) -> None:
+        """Brings all files of a run to what the store says; leaves the summary to who waits to.
+
+        The summary of a large run takes a while, so of several who come at once the last writes it.
+
+        Raises:
+            NotFound: When there is no such run.
+        """
+        if self.locks.others_settle(run_id):
+            await self._place_all(await self._store.run(run_id))
+        else:
+            await self.settle(run_id)
+
     async def settle(self, run_id: str) -> tuple[dict[str, Any], str]:
         """Brings all files of a run to what the store says, and returns its summary.
 
         Raises:
             NotFound: When there is no such run.
         """
-        run = await self._store.run(run_id)
-        unplaced = await self._store.unplaced(run_id)
-        for scenario, trial in dict.fromkeys((a.key.scenario, a.key.trial) for a in unplaced):
-            await self.place(run, scenario, trial)
+        unplaced = await self._place_all(await self._store.run(run_id))
         summary, text = await self._write_summary(run_id)
         # Last, so that a kill before the summary is written leaves something to settle.
         for attempt in unplaced:
             await self._store.mark_placed(attempt)
         return summary, text
+
+    async def _place_all(self, run: Run) -> list[Attempt]:
+        unplaced = await self._store.unplaced(run.plan.run_id)
+        for scenario, trial in dict.fromkeys((a.key.scenario, a.key.trial) for a in unplaced):
+            await self.place(run, scenario, trial)
+        return unplaced
 
     async def place(self, run: Run, scenario: str, trial: int) -> None:
         """Places the attempts at one scenario and trial, and writes their scorings."""
@@ -89,14 +105,20 @@ class RunFiles:
                 files = _scoring_files(await self._store.scorings(attempt))
                 await self._in_thread(self._artifacts.update, place_of(run, attempt), files)
 
-    async def summary(self, run_id: str) -> tuple[Run, list[Attempt], dict[str, Any]]:
+    async def summary(
+        self, run_id: str, *, judge: bool = False
+    ) -> tuple[Run, list[Attempt], dict[str, Any]]:
         """Returns a run, its counting attempts in order, and its all_metrics.json.
+
+        Args:
+            run_id: The run.
+            judge: Whether the attempts are wanted with the judge's results, which are long.
 
         Raises:
             NotFound: When there is no such run.
         """
         run = await self._store.run(run_id)
-        attempts = await self._store.attempts(run_id)
+        attempts = await self._store.attempts(run_id, judge=judge)
         counting = [attempt for attempt in attempts if attempt.counts]
         others = [attempt for attempt in attempts if not attempt.counts]
         summary = await self._in_thread(lambda: summarize(run, rows(counting), rows(others)))

@@ -83,8 +83,8 @@ class Submissions:
             if attempt is None:
                 attempt = await self._once(run, spool, stack)
             elif not attempt.placed:
-                async with self._files.locks.hold(run.plan.run_id):
-                    await self._files.settle(run.plan.run_id)
+                async with self._files.locks.hold(run.plan.run_id, settles=True):
+                    await self._files.settle_unless_others_do(run.plan.run_id)
         return run, await self._store.attempt(attempt.key) or attempt
 
     async def stop(self) -> None:
@@ -162,7 +162,7 @@ class Submissions:
             directory = layout.scenario_path(key.scenario, key.trial, run.plan.trials)
             scored = numbered(await self._scorer.score(conversation, directory, run.plan.judge), 1)
             await self._in_thread(layout.write_files, spool.folder, attempt_files(scored))
-            async with self._files.locks.hold(key.run_id):
+            async with self._files.locks.hold(key.run_id, settles=True):
                 stored = await self._store.attempt(key)
                 if stored is None:  # Nobody stored it meanwhile.
                     check_open(await self._store.run(key.run_id))
@@ -173,7 +173,7 @@ class Submissions:
                     )
                     await self._in_thread(self._artifacts.adopt, spool.folder, place)
                     stored = await self._store.add_attempt(key, to_scoring(scored))
-                await self._files.settle(key.run_id)
+                await self._files.settle_unless_others_do(key.run_id)
         logger.info("%s %s trial %d: %s", key.run_id, key.scenario, key.trial, stored.outcome)
         return stored
 

@@ -111,6 +111,24 @@ async def test_a_judge_that_fails_takes_no_score_away(open_core, builder, chat):
         assert not (core.settings.artifacts_dir / "run-1" / SAYS / "scorings").exists()
 
 
+async def test_a_run_without_a_judge_keeps_the_scores_that_another_gave(open_core, builder, chat):
+    async with open_core() as core:
+        await core.create_run(Plan("run-1", (SAYS, WRITES), 1, {}))
+        for name in (SAYS, WRITES):
+            await core.submit(stream((await builder.gold(name)).parts()))
+        assert [r.attempt.outcome for r in await again(core, JUDGE)] == ["passed", "passed"]
+        says, writes = await again(core)
+        assert (says.before, says.attempt.outcome, says.attempt.scoring.number) == (
+            "passed",
+            "passed",
+            2,
+        )
+        assert "judge_off" in says.problem
+        assert (writes.problem, writes.attempt.scoring.number) == ("", 3)
+        assert file(core, f"{SAYS}/metrics.json")["outcome"] == "passed"
+        assert file(core, "all_metrics.json")["counts"]["passed"] == 2
+
+
 async def test_a_record_that_cannot_be_read_is_told_and_its_verdict_stands(
     open_core, builder, tmp_path
 ):

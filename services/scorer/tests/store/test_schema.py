@@ -224,6 +224,7 @@ async def test_a_store_that_cannot_be_opened_says_so_without_its_password(postgr
         "nonsense+driver://user:hush@host/db",
         f"postgresql://tau2:hush@127.0.0.1:{postgres.port}/none",
         "postgresql://tau2:hush@127.0.0.1:1/none",
+        "postgresql://tau2:x@127.0.0.1:hush/none",
     ):
         with pytest.raises(StoreError, match=re.escape(url.partition("://")[0])) as caught:
             await RunStore(async_url(url)).open()

@@ -36,7 +36,6 @@ _COLUMNS = (
     SCORINGS.c.outcome,
     SCORINGS.c.verdict,
     SCORINGS.c.metrics,
-    SCORINGS.c.judge_result,
     SCORINGS.c.versions,
     SCORINGS.c.created_at,
 )
@@ -46,10 +45,22 @@ async def select_attempts(
     connection: AsyncConnection,
     *where: sa.ColumnElement[bool],
     order: sa.ColumnElement[Any] = ATTEMPTS.c.id,
+    judge: bool = True,
 ) -> list[Attempt]:
-    """Returns attempts with their newest scoring."""
+    """Returns attempts with their newest scoring.
+
+    Args:
+        connection: In a transaction.
+        where: Which ones.
+        order: By what they are sorted.
+        judge: Whether with the judge's result, which is long; empty otherwise.
+    """
+    result = SCORINGS.c.judge_result if judge else sa.literal("").label("judge_result")
     rows = await connection.execute(
-        sa.select(*_COLUMNS).select_from(_NEWEST).where(*where).order_by(order)
+        sa.select(*_COLUMNS, result)
+        .select_from(_NEWEST)
+        .where(*where)
+        .order_by(order, ATTEMPTS.c.id)
     )
     return [_to_attempt(row) for row in rows]
 

@@ -71,8 +71,16 @@ class Database:
             StoreError: When that fails.
         """
         engine: AsyncEngine | None = None
+        safe = self._text.partition("://")[0][:40]
         try:
             url = make_url(self._text)
+        except (ArgumentError, ValueError):
+            # What cannot be read may hold a password anywhere.
+            raise StoreError(
+                f"the URL of the run store ({safe}) cannot be read; write it as "
+                "postgresql://USER:PASSWORD@HOST:PORT/NAME"
+            ) from None
+        try:
             if url.get_backend_name() == "sqlite" and url.database:
                 Path(url.database).parent.mkdir(parents=True, exist_ok=True)
             engine = self.engine(url)
@@ -82,9 +90,8 @@ class Database:
         except StoreError:
             await _dispose(engine)
             raise
-        except (ArgumentError, SQLAlchemyError, ImportError, *_NO_ANSWER) as error:
+        except (SQLAlchemyError, ImportError, *_NO_ANSWER) as error:
             await _dispose(engine)
-            safe = self._text.partition("://")[0]
             raise StoreError(f"the run store ({safe}) cannot be opened: {error}") from error
         self._url, self._engine, self._writers = url, engine, writers
 

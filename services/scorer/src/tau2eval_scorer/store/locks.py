@@ -47,16 +47,23 @@ class RunLocks:
         self._engine: AsyncEngine | None = None
 
     @asynccontextmanager
-    async def hold(self, run_id: str) -> AsyncIterator[None]:
+    async def hold(self, run_id: str, *, settles: bool = False) -> AsyncIterator[None]:
         """Holds a run's files.
+
+        Args:
+            run_id: The run.
+            settles: Whether the holder brings all files of the run up to date.
 
         Raises:
             Unavailable: When another scorer does not let go of them, or the store does not answer.
         """
         lock = self._local.setdefault(run_id, _Counted())
         lock.users += 1
+        lock.settling += settles
         try:
             async with lock.lock:
+                lock.settling -= settles
+                settles = False
                 url = self._database.url
                 if url.get_backend_name() == "postgresql":
                     async with self._connections, self._advisory(run_id):
@@ -68,8 +75,14 @@ class RunLocks:
                     yield
         finally:
             lock.users -= 1
+            lock.settling -= settles
             if not lock.users:
                 self._local.pop(run_id, None)
+
+    def others_settle(self, run_id: str) -> bool:
+        """Whether somebody of this process waits to bring the run's files up to date."""
+        lock = self._local.get(run_id)
+        return lock is not None and lock.settling > 0
 
     async def close(self) -> None:
         """Ends the connections."""
@@ -142,3 +155,4 @@ class _Counted:
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.users = 0
+        self.settling = 0

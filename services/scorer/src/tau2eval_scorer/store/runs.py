@@ -174,13 +174,21 @@ class RunStore:
                 order=ATTEMPTS.c.revision,
             )
 
-    async def attempts(self, run_id: str) -> list[Attempt]:
-        """Returns every attempt of a run, in the order in which they were stored."""
-        return await self._select(ATTEMPTS.c.run_id == run_id)
+    async def attempts(self, run_id: str, *, judge: bool = True) -> list[Attempt]:
+        """Returns every attempt of a run, in the order in which they were stored.
+
+        Args:
+            run_id: The run.
+            judge: Whether with the judge's results, which are long; empty otherwise.
+        """
+        return await self._select(ATTEMPTS.c.run_id == run_id, judge=judge)
 
     async def attempts_at(self, run_id: str, scenario: str, trial: int) -> list[Attempt]:
-        """Returns every attempt at a scenario and trial, in the order in which they were stored."""
-        return await self._select(*attempts.same_place(run_id, scenario, trial))
+        """Returns every attempt at a scenario and trial, in the order in which they were stored.
+
+        They come without the judge's results.
+        """
+        return await self._select(*attempts.same_place(run_id, scenario, trial), judge=False)
 
     async def scorings(self, attempt: Attempt) -> list[Scoring]:
         """Returns every scoring of an attempt, oldest first."""
@@ -271,9 +279,9 @@ class RunStore:
         async with self.database.reading() as connection:
             return await claims.live(connection, run_id)
 
-    async def _select(self, *where: sa.ColumnElement[bool]) -> list[Attempt]:
+    async def _select(self, *where: sa.ColumnElement[bool], judge: bool = True) -> list[Attempt]:
         async with self.database.reading() as connection:
-            return await attempts.select_attempts(connection, *where)
+            return await attempts.select_attempts(connection, *where, judge=judge)
 
 
 async def _hold(connection: AsyncConnection, run_id: str) -> int:
