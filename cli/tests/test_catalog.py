@@ -164,6 +164,13 @@ def test_version_and_the_teaching_help() -> None:
     assert "Examples" in cli("run", "--help").stdout
 
 
+@pytest.mark.parametrize("command", ["run", "score", "compare", "report", "runs", "attempts"])
+def test_each_example_of_a_help_begins_a_line(command: str) -> None:
+    lines = [line.strip() for line in cli(command, "--help").stdout.splitlines()]
+    head = "Examples:" if command == "run" else "For example:"
+    assert lines[lines.index(head) + 2].startswith(f"tau2-eval {command}")
+
+
 def test_both_ways_of_naming_scenarios_are_one_too_many() -> None:
     with pytest.raises(WrongUse, match="one of the two"):
         choose_scenarios(["a__1"], ["a__1"], "a")

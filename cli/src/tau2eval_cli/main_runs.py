@@ -47,7 +47,8 @@ def score(
     the judge the run's own is used, and a judgement that stands is kept as it is; with one, all is
     judged anew. Earlier verdicts are kept as history.
 
-    Examples:
+    For example:
+
       tau2-eval score eval_20260101_120000_ab12
 
       tau2-eval score eval_20260101_120000_ab12 --judge-model openai/gpt-4.1 --judge-votes 3
@@ -108,7 +109,8 @@ def compare(
     B is worse when the 95 % interval of the difference of the success rates, with or without the
     agent's own not run as failures, lies below zero. Both runs lie in one --output-dir.
 
-    Examples:
+    For example:
+
       tau2-eval compare eval_20260101_120000_ab12 eval_20260102_120000_cd34
 
       tau2-eval compare runs/main runs/candidate --fail-if-worse --json
@@ -148,7 +150,8 @@ def report(
     The pages need no server; some browsers play recordings from a server only, which --serve is
     for. With --scorer-address the run is copied into --output-dir first.
 
-    Examples:
+    For example:
+
       tau2-eval report eval_20260101_120000_ab12 --open
 
       tau2-eval report eval_20260101_120000_ab12 --serve
@@ -171,7 +174,8 @@ def runs(
 ) -> None:
     """List the runs, newest first, with their rates.
 
-    Examples:
+    For example:
+
       tau2-eval runs
 
       tau2-eval runs --output-dir nightly --json
@@ -192,7 +196,8 @@ def attempts(
 ) -> None:
     """List every attempt of a run, also those that do not count, and why.
 
-    Examples:
+    For example:
+
       tau2-eval attempts eval_20260101_120000_ab12
 
     Exit codes: 0 done, 2 wrong use, 3 the scorer could not be used.
