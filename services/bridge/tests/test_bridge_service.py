@@ -246,6 +246,31 @@ def no_leftover(process: asyncio.subprocess.Process) -> Iterator[None]:
             process.kill()
 
 
+@pytest.mark.parametrize("side", ["agent", "user"])
+async def test_a_bot_that_goes_with_everything_else_is_not_blamed(world: World, side: str) -> None:
+    """As when a command is killed: its services end in any order, within milliseconds."""
+    kind = "chatty_agent" if side == "agent" else "polite_user"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, bridge_fakes.__file__, kind, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    world.agent.behaviour = chatty_agent
+    with no_leftover(process):
+        address = (await process.stdout.readline()).decode().strip()
+        async with world.up():
+            call = world.start(**{f"{side}_address": address})
+            async for response in call:
+                if response.event.WhichOneof("event") == "turn":
+                    break
+            os.kill(process.pid, signal.SIGKILL)
+            await process.wait()
+            await asyncio.sleep(0.1)
+            call.cancel()
+            await wait_for(lambda: bool(world.scorer.records))
+    assert world.reason == "CANCELLED"
+    assert "ended from outside" in world.footer.stop_detail
+
+
 @pytest.mark.parametrize(("side", "reason"), [("agent", "AGENT_LOST"), ("user", "USER_LOST")])
 async def test_a_killed_bot_costs_this_call_alone(world: World, side: str, reason: str) -> None:
     kind = "chatty_agent" if side == "agent" else "polite_user"

@@ -30,6 +30,16 @@ from tau2eval_common.errors import CapacityExhausted, InvalidInput, Tau2EvalErro
 logger = logging.getLogger(__name__)
 
 _STREAM_SLACK_SECONDS = 120.0
+_ENDING_SECONDS = 0.5
+"""When a command is killed, its services end within milliseconds of each other, in any order."""
+_MAY_BE_THE_END = frozenset(
+    {
+        record_pb2.STOP_REASON_AGENT_LOST,
+        record_pb2.STOP_REASON_USER_LOST,
+        record_pb2.STOP_REASON_GATEWAY_ERROR,
+        record_pb2.STOP_REASON_SPEECH_ERROR,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -276,6 +286,7 @@ class Call:
             if self._cancelled.is_set():
                 conversation.cancel()
             stop = await self._converse(conversation)
+        stop = await self._unless_ending(stop)
         footer = conversation.footer(stop, self._request.min_agent_turns)
         for entry, side in zip(footer.sides, ("agent", "user"), strict=True):
             if side in ready:
@@ -335,6 +346,22 @@ class Call:
         except Exception as error:
             logger.exception("the bridge failed at the end of %s", self._request.scenario)
             return _harness(error)
+
+    async def _unless_ending(self, stop: Stop) -> Stop:
+        """Returns a loss as cancelled when the call was being ended from outside at that moment.
+
+        Otherwise a killed command would be charged to the bot whose stream broke first.
+        """
+        if stop.reason not in _MAY_BE_THE_END:
+            return stop
+        try:
+            await asyncio.wait_for(self._cancelled.wait(), _ENDING_SECONDS)
+        except TimeoutError:
+            return stop
+        return Stop(
+            record_pb2.STOP_REASON_CANCELLED,
+            f"the call was ended from outside while a part of it went away: {stop.detail}",
+        )
 
     async def _submit(
         self,
