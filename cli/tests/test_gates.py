@@ -76,6 +76,7 @@ def test_precedence_of_exit_codes() -> None:
         ({}, "summary could not be had"),
         ({"short_of_trials": [{"scenario": "a", "scored": 1, "planned": 2}]}, r"a \(1/2\)"),
         ({"mixed_settings": True}, "other settings"),
+        ({"versions": {"judge_model": {"a": 1, "b": 2}}}, "alike: judge_model"),
         (
             {
                 "other_attempts": {
@@ -103,7 +104,12 @@ def test_what_is_not_clean(summary: dict, told: str) -> None:
 
 
 def test_a_clean_result_and_one_that_is_not_fully_judged() -> None:
-    summary = {"short_of_trials": [], "mixed_settings": False, "other_attempts": {"attempts": []}}
+    summary = {
+        "short_of_trials": [],
+        "mixed_settings": False,
+        "other_attempts": {"attempts": []},
+        "versions": {"judge_model": {"a": 2}, "bridge": {"1": 1, "2": 1}},
+    }
     gates = Gates(require_clean=True)
     assert result(verdict(), summary=summary, gates=gates).exit_code == 0
     half = result(verdict(judged=False), summary=summary, gates=gates)

@@ -12,6 +12,8 @@ from tau2eval.scorer.v1 import scorer_pb2
 from tau2eval_cli.errors import WrongUse
 
 _MAX_NAMED = 8
+_ONE = ("scorer", "assertions", "judge_model", "judge_prompt_sha256")
+"""Versions of which the conversations of one result have one each."""
 
 
 def parse_share(flag: str, text: str) -> Fraction | None:
@@ -68,6 +70,9 @@ class Gates:
             reasons.append(f"short of scores: {_some(named)}")
         if summary.get("mixed_settings"):
             reasons.append("the run was resumed with other settings")
+        versions = summary.get("versions") or {}
+        if several := [name for name in _ONE if len(versions.get(name) or {}) > 1]:
+            reasons.append(f"not all conversations were scored alike: {', '.join(several)}")
         others = (summary.get("other_attempts") or {}).get("attempts") or []
         if lost := [item for item in others if item["outcome"] == "not_run"]:
             named = [

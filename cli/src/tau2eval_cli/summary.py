@@ -68,7 +68,7 @@ def print_rates(console: Console, summary: Mapping[str, Any]) -> None:
     )
     table = (summary.get("pass_hat") or {}).get("rates") or []
     if len(table) > 1:
-        shares = ", ".join(f"pass^{row['k']} {_share(row['rate'])}" for row in table)
+        shares = ", ".join(f"pass^{row['k']} {_share(row['rate'])}{_strict(row)}" for row in table)
         _line(console, shares)
     for name, entry in (summary.get("signals") or {}).items():
         if entry.get("gates"):
@@ -83,7 +83,16 @@ def _rate(console: Console, name: str, entry: Mapping[str, Any] | None) -> None:
         return
     bounds = entry.get("interval_95")
     interval = f", 95 % interval {_share(bounds[0])} to {_share(bounds[1])}" if bounds else ""
-    _line(console, f"{name}: {_share(entry['rate'])} ({entry['passed']}/{entry['of']}{interval})")
+    share = f"{_share(entry['rate'])} ({entry['passed']}/{entry['of']}{interval})"
+    _line(console, f"{name}: {share}{_strict(entry)}")
+
+
+def _strict(entry: Mapping[str, Any]) -> str:
+    """The rate with the agent's own not_run as failures, where it says something else."""
+    strict = entry.get("with_agent_faults_failed")
+    if not strict or strict["rate"] == entry["rate"]:
+        return ""
+    return f" [{_share(strict['rate'])} with the agent's own not run as failures]"
 
 
 def _share(value: float | None) -> str:

@@ -39,7 +39,7 @@ class ScoredConversation:
 
     Attributes:
         fully_judged: False when nothing judges what had to be said: the gold actions change
-            nothing, and no assertion was judged.
+            nothing, no assertion was judged, and it has not failed already.
         actions: What the agent recorded; None when that is not known.
         judgement: What the judge found, or why it was not asked; None while it is not settled.
         metrics: The content of metrics.json.
@@ -145,8 +145,14 @@ def score(
             db_inconsistent=db.inconsistent,
         )
     )
-    fully_judged = card.gold_mutates or (
-        NL_ASSERTION in signals and signals[NL_ASSERTION].status in (Status.PASSED, Status.FAILED)
+    fully_judged = (
+        card.gold_mutates
+        # A failure already, for which nobody was asked.
+        or composite.insufficient_agent_turns
+        or (
+            NL_ASSERTION in signals
+            and signals[NL_ASSERTION].status in (Status.PASSED, Status.FAILED)
+        )
     )
     return ScoredConversation(
         conversation=conversation,
