@@ -11,7 +11,15 @@ from alembic.runtime.migration import MigrationContext
 
 from tau2eval_common.errors import Unavailable
 from tau2eval_scorer.settings import ScorerSettings
-from tau2eval_scorer.store import AttemptKey, Plan, RunStore, Scoring, StoreError, migrate
+from tau2eval_scorer.store import (
+    AttemptKey,
+    Plan,
+    RunLocks,
+    RunStore,
+    Scoring,
+    StoreError,
+    migrate,
+)
 from tau2eval_scorer.store.database import Database, async_url
 from tau2eval_scorer.store.tables import METADATA
 
@@ -229,6 +237,44 @@ async def test_a_store_that_cannot_be_opened_says_so_without_its_password(postgr
         with pytest.raises(StoreError, match=re.escape(url.partition("://")[0])) as caught:
             await RunStore(async_url(url)).open()
         assert "hush" not in str(caught.value)
+
+
+async def test_a_connection_that_is_ended_in_a_transaction_is_no_fault_of_the_caller(postgres):
+    database = Database(async_url(await asyncio.to_thread(postgres.database)))
+    await database.open()
+
+    async def ended(using):
+        own = sa.text("SELECT pg_backend_pid()")
+        async with using() as connection:
+            pid = (await connection.execute(own)).scalar_one()
+            async with database.reading() as other:
+                await other.execute(sa.text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+            await connection.execute(own)
+
+    async def wrong():
+        async with database.reading() as connection:
+            await connection.execute(sa.text("SELECT nothing FROM nowhere"))
+
+    try:
+        for using in (database.reading, database.writing):
+            with pytest.raises(Unavailable):
+                await ended(using)
+        with pytest.raises(sa.exc.ProgrammingError):
+            await wrong()
+        locks = RunLocks(database, 5)
+        await asyncio.to_thread(postgres.stop)
+        try:
+            with pytest.raises(Unavailable):
+                async with locks.hold("run-1"):
+                    pass
+        finally:
+            await asyncio.to_thread(postgres.start)
+        async with locks.hold("run-1"):  # Lost while it is held: the work that was done stands.
+            await asyncio.to_thread(postgres.stop)
+            await asyncio.to_thread(postgres.start)
+        await locks.close()
+    finally:
+        await database.close()
 
 
 async def test_a_database_that_is_away_for_a_while_is_no_fault_of_the_caller(postgres):

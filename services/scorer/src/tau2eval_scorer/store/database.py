@@ -11,7 +11,13 @@ from typing import Any
 import asyncpg
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    OperationalError,
+    SQLAlchemyError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
@@ -37,6 +43,8 @@ _NO_ANSWER = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
 )
+_PASSING_STATES = frozenset({"08", "40", "53", "57"})
+"""Classes of SQLSTATE that pass: lost connections, deadlocks, a server that is full or ends."""
 
 
 def async_url(url: str) -> str:
@@ -150,12 +158,23 @@ class Database:
         try:
             async with engine.begin() as connection:
                 yield connection
-        except _NO_ANSWER as error:
+        except (DBAPIError, *_NO_ANSWER) as error:
+            if not _passes(error):
+                raise
             kind = type(getattr(error, "orig", None) or error).__name__
             raise Unavailable(
                 f"the run store does not answer ({kind}); try again later",
                 reason="STORE_UNAVAILABLE",
             ) from error
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether an error says that the database is away, not that it was asked something wrong."""
+    if isinstance(error, _NO_ANSWER) or not isinstance(error, DBAPIError):
+        return True
+    # SQLAlchemy has no kind of its own for most of what asyncpg raises.
+    state = str(getattr(error.orig, "sqlstate", None) or "")
+    return error.connection_invalidated or state[:2] in _PASSING_STATES
 
 
 async def now_seconds(connection: AsyncConnection) -> float:

@@ -13,13 +13,13 @@ import fcntl
 import hashlib
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import asyncpg
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from tau2eval_common.errors import Unavailable
 from tau2eval_scorer.store.database import Database
@@ -29,6 +29,9 @@ _FIRST_PAUSE_SECONDS = 0.01
 _LONGEST_PAUSE_SECONDS = 0.25
 _MAX_CONNECTIONS = 8
 """PostgreSQL connections that hold locks at once; whoever else wants one waits its turn."""
+
+
+_AWAY = (SQLAlchemyError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
 class RunLocks:
@@ -122,19 +125,19 @@ class RunLocks:
                 taken = await connection.execute(sa.select(sa.func.pg_try_advisory_lock(number)))
                 if taken.scalar_one():
                     break
-        except (DBAPIError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            await connection.close()
+        except _AWAY as error:
+            await _close(connection)
             raise Unavailable(
                 f"the run store does not answer ({type(error).__name__}); try again later",
                 reason="STORE_UNAVAILABLE",
             ) from error
         except BaseException:
-            await connection.close()
+            await _close(connection)
             raise
         try:
             yield
         finally:
-            await connection.close()
+            await _close(connection)
 
     async def _tries(self, run_id: str) -> AsyncIterator[None]:
         ends = asyncio.get_running_loop().time() + self._wait
@@ -149,6 +152,12 @@ class RunLocks:
                 )
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+
+async def _close(connection: AsyncConnection) -> None:
+    # One that never came about, or is lost, cannot be closed; it holds no lock either.
+    with suppress(*_AWAY):
+        await connection.close()
 
 
 class _Counted:
