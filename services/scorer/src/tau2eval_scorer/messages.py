@@ -19,6 +19,9 @@ from tau2eval_scorer.store import Attempt, AttemptKey, ClaimAnswer, Plan, Run
 
 MAX_METRICS_BYTES = 8 * 1024 * 1024
 """More details than this are left out of one response; the artifacts have them."""
+MAX_SUMMARY_BYTES = 4 * 1024 * 1024
+_DETAILS = ("scenarios", "missing")
+"""Lists of a longer summary that are left out, in this order. No gate is decided by them."""
 
 
 def outcome(name: str) -> scorer_pb2.Outcome.ValueType:
@@ -92,9 +95,9 @@ def verdict(attempt: Attempt, artifacts_path: str, details: bool = True) -> scor
     value = attempt.verdict
     metrics = attempt.metrics_json if details else ""
     judge = _asked(attempt.scoring.judge_json) if details else ""
-    if len(metrics) + len(judge) > MAX_METRICS_BYTES:
+    if _bytes(metrics) + _bytes(judge) > MAX_METRICS_BYTES:
         judge = ""
-    if len(metrics) > MAX_METRICS_BYTES:
+    if _bytes(metrics) > MAX_METRICS_BYTES:
         metrics = ""
     return scorer_pb2.Verdict(
         run_id=attempt.key.run_id,
@@ -118,9 +121,42 @@ def verdict(attempt: Attempt, artifacts_path: str, details: bool = True) -> scor
 
 def verdicts(attempts: Sequence[tuple[Attempt, str]]) -> list[scorer_pb2.Verdict]:
     """Writes verdicts for one response, with their details where all of them fit."""
-    size = sum(len(a.metrics_json) + len(a.scoring.judge_json) for a, _ in attempts)
+    size = sum(_bytes(a.metrics_json) + _bytes(a.scoring.judge_json) for a, _ in attempts)
     whole = size <= MAX_METRICS_BYTES
     return [verdict(attempt, path, whole) for attempt, path in attempts]
+
+
+def summary_json(summary: Mapping[str, Any], limit: int = MAX_SUMMARY_BYTES) -> str:
+    """Writes a summary as JSON; of a very large run without the lists of single conversations.
+
+    all_metrics.json has them always.
+    """
+    text = _json(summary)
+    left = dict(summary)
+    for name in _DETAILS:
+        if _bytes(text) <= limit:
+            return text
+        left[name] = []
+        text = _json(left)
+    if _bytes(text) > limit:
+        others = left["other_attempts"]
+        short = [{**attempt, "explanation": ""} for attempt in others["attempts"]]
+        text = _json({**left, "other_attempts": {**others, "attempts": short}})
+    return text
+
+
+def summary_text(text: str, limit: int = MAX_SUMMARY_BYTES) -> str:
+    """Returns all_summary.txt; of a very long one the lines that fit, and where the others are."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= limit:
+        return text
+    kept = data[:limit].decode("utf-8", "ignore").rpartition("\n")[0]
+    return f"{kept}\n... and more; all_summary.txt has all of it\n"
+
+
+def _bytes(text: str) -> int:
+    """Length on the wire."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def _asked(judge_json: str) -> str:

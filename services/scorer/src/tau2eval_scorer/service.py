@@ -13,7 +13,6 @@ from tau2eval_common.errors import Unavailable
 from tau2eval_scorer import messages
 from tau2eval_scorer.core import ScorerCore
 from tau2eval_scorer.http import ReportServer
-from tau2eval_scorer.jsonio import dump_line
 from tau2eval_scorer.judge import JudgeSettings
 
 CHUNK_BYTES = 256 * 1024
@@ -83,7 +82,7 @@ class RunServicer(scorer_pb2_grpc.RunServiceServicer):
             verdicts=messages.verdicts(
                 [(attempt, self._core.artifacts_path(run, attempt)) for attempt in attempts]
             ),
-            summary_json=dump_line(summary).decode().strip(),
+            summary_json=messages.summary_json(summary),
         )
 
     async def ListRuns(
@@ -120,8 +119,8 @@ class RunServicer(scorer_pb2_grpc.RunServiceServicer):
         run, summary, text = await self._core.finish(request.run_id)
         return scorer_pb2.FinishRunResponse(
             finished_at=run.finished_at,
-            summary_json=dump_line(summary).decode().strip(),
-            summary_text=text,
+            summary_json=messages.summary_json(summary),
+            summary_text=messages.summary_text(text),
         )
 
     async def CompareRuns(

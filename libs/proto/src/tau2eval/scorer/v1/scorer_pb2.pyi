@@ -546,7 +546,9 @@ class GetRunResponse(_message.Message):
     finished_at: _builtins.str
     """Empty while the run is open."""
     summary_json: _builtins.str
-    """The run's all_metrics.json, computed from the verdicts so far."""
+    """The run's all_metrics.json, computed from the verdicts so far. Beyond 4 MiB (thousands of
+    conversations) `scenarios` and `missing` are empty in it; the artifact is whole.
+    """
     @_builtins.property
     def plan(self) -> Global___RunPlan: ...
     @_builtins.property
@@ -707,8 +709,9 @@ class FinishRunResponse(_message.Message):
     SUMMARY_TEXT_FIELD_NUMBER: _builtins.int
     finished_at: _builtins.str
     summary_json: _builtins.str
+    """As in GetRunResponse."""
     summary_text: _builtins.str
-    """all_summary.txt."""
+    """all_summary.txt, cut at 4 MiB."""
     def __init__(
         self,
         *,
