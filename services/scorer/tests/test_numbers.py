@@ -149,6 +149,23 @@ def test_secrets_are_blanked_and_token_counts_are_not():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["aws_secret_access_key", "openaiApiKey", "X-Api-Key", "private_key", "Cookie", "accessToken"],
+)
+def test_names_of_secrets(name):
+    assert redact({"a": [{name: "hush"}]}) == {"a": [{name: "[redacted]"}]}
+
+
+def test_secrets_under_other_names():
+    hidden = ("Bearer hush-hush-hush", "Basic aHVzaDpodXNo", "https://me:hush@host/v1")
+    assert redact(list(hidden)) == ["[redacted]"] * 3
+    for text in ("basic economy", "bearer of news", "https://host:443/v1", "127.0.0.1:80", "a@b"):
+        assert redact({"x": text}) == {"x": text}
+    for name in ("max_tokens", "keys", "seed", "top_k", "key", "monkey", "stop_tokens"):
+        assert redact({name: "x"}) == {name: "x"}
+
+
 SIDE = {
     "n_calls": 1, "prompt": 2, "completion": 3, "cached": 0, "cost_usd": None, "unpriced_calls": 1,
     "models": [],

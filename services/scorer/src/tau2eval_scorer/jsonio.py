@@ -11,8 +11,14 @@ from typing import Any, NoReturn
 import orjson
 
 _SECRET = re.compile(
-    r"(^|[_-])(api[_-]?keys?|secret|password|passwd|authorization|bearer|credentials?|token)$",
+    r"(^|[_-])((api|access|private|secret|auth|account|master|subscription|client|signing)"
+    r"[_-]?keys?|apikeys?|secret|password|passwd|passphrase|authorization|bearer|credentials?"
+    r"|cookie|token)$",
     re.IGNORECASE,
+)
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_SECRET_VALUE = re.compile(
+    r"^(bearer|basic)\s+[\w.~+/=-]{12,}$|^\w[\w+.-]*://[^/@\s]*:[^/@\s]+@", re.IGNORECASE
 )
 REDACTED = "[redacted]"
 _MAX_DEPTH = 100
@@ -67,15 +73,25 @@ def dump_line(value: Any) -> bytes:
 
 
 def redact(value: Any) -> Any:
-    """Returns a copy of a JSON value in which members named like secrets are blanked."""
+    """Returns a copy of a JSON value without secrets.
+
+    Members named like secrets are blanked, and texts that are an Authorization header's value or
+    a URL with a password.
+    """
     if isinstance(value, Mapping):
         return {
-            str(key): REDACTED if _SECRET.search(str(key)) and item else redact(item)
+            str(key): REDACTED if item and _is_secret(str(key)) else redact(item)
             for key, item in value.items()
         }
     if isinstance(value, list | tuple):
         return [redact(item) for item in value]
+    if isinstance(value, str) and _SECRET_VALUE.search(value):
+        return REDACTED
     return value
+
+
+def _is_secret(name: str) -> bool:
+    return bool(_SECRET.search(name) or _SECRET.search(_HUMP.sub("_", name)))
 
 
 def _finite(value: Any) -> Any:

@@ -195,7 +195,8 @@ def _fresh_page(files: StoredFiles, up: str) -> bytes:
 
 def _trial(name: str) -> int | None:
     number = name.removeprefix("trial_")
-    return int(number) if name != number and number.isascii() and number.isdigit() else None
+    known = name != number and number.isascii() and number.isdigit() and len(number) <= 9
+    return int(number) if known else None
 
 
 def _nothing(run_id: str, path: str) -> NotFound:
