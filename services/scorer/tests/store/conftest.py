@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import pwd
@@ -40,6 +41,14 @@ def wait_for_port(port, process, log):
             return
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.05)
+
+
+def ends_with_parent():
+    """Returns what a child does first, so that it ends also when the tests are killed (Linux)."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG
 
 
 def end(process, number=signal.SIGTERM):
@@ -110,6 +119,7 @@ class Postgres:
                 stdout=output,
                 stderr=output,
                 cwd="/",
+                preexec_fn=ends_with_parent(),
                 **self.user,
             )
         wait_for_port(self.port, self.process, log)
@@ -185,7 +195,9 @@ def s3_server(tmp_path_factory):
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     log = folder / "log"
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder)
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, cwd=folder, preexec_fn=ends_with_parent()
+        )
     try:
         wait_for_port(port, process, log)
         yield {
