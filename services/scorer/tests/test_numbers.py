@@ -160,7 +160,18 @@ def test_names_of_secrets(name):
 def test_secrets_under_other_names():
     hidden = ("Bearer hush-hush-hush", "Basic aHVzaDpodXNo", "https://me:hush@host/v1")
     assert redact(list(hidden)) == ["[redacted]"] * 3
-    for text in ("basic economy", "bearer of news", "https://host:443/v1", "127.0.0.1:80", "a@b"):
+    inner = {"model": {"parameters_json": '{"a":[{"Cookie":"hush"}]}'}}
+    assert redact(inner) == {"model": {"parameters_json": '{"a":[{"Cookie":"[redacted]"}]}'}}
+    for text in (
+        '{"seed": 1}',
+        "{no json",
+        "[1, 2]",
+        "basic economy",
+        "bearer of news",
+        "https://host:443/v1",
+        "127.0.0.1:80",
+        "a@b",
+    ):
         assert redact({"x": text}) == {"x": text}
     for name in ("max_tokens", "keys", "seed", "top_k", "key", "monkey", "stop_tokens"):
         assert redact({name: "x"}) == {name: "x"}

@@ -10,7 +10,13 @@ import grpc
 import pytest
 
 from tau2eval.scorer.v1 import record_pb2, scorer_pb2
-from tau2eval_airline import SEED_DB_HASH, apply_changes, get_scenario, load_seed
+from tau2eval_airline import (
+    SEED_DB_HASH,
+    ChangedRecord,
+    apply_changes,
+    get_scenario,
+    load_seed,
+)
 from tau2eval_common.errors import error_info
 
 ROGUE = ("cancel_reservation", {"reservation_id": "EHGLP3"})
@@ -196,6 +202,32 @@ async def test_failures_and_what_is_not_run(scorer, builder):
         assert summary["success_rate_with_agent_faults_failed"]["of"] == 4
         assert summary["not_run_kinds"] == {"agent_lost": 1, "harness_error": 1, "judge_off": 1}
         assert summary["not_fully_judged"] == []
+
+
+async def test_text_that_is_no_unicode_does_not_spoil_a_run(scorer, builder):
+    record = await builder.gold()
+    changes = record.agent.changed_records
+    change = changes[0]
+    change.record_json = json.dumps({**json.loads(change.record_json), "x\ud800": "\ud800"})
+    record.agent.db_hash = apply_changes(
+        get_scenario(record.scenario).db,
+        [
+            ChangedRecord(
+                item.table,
+                item.key,
+                json.loads(item.record_json),
+                tuple(item.payment_operation_sizes),
+            )
+            for item in changes
+        ],
+    ).hash()
+    async with scorer() as s:
+        await s.create()
+        verdict = await s.submit(record.parts())
+        assert verdict.outcome == scorer_pb2.OUTCOME_FAILED
+        assert "x?" in verdict.explanation
+        assert list((await s.get()).verdicts) == [verdict]
+        await s.finish()
 
 
 async def test_too_few_agent_turns_fail_the_composite_and_skip_the_rates(scorer, builder):

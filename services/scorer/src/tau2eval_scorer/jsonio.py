@@ -75,8 +75,8 @@ def dump_line(value: Any) -> bytes:
 def redact(value: Any) -> Any:
     """Returns a copy of a JSON value without secrets.
 
-    Members named like secrets are blanked, and texts that are an Authorization header's value or
-    a URL with a password.
+    Members named like secrets are blanked, also within a text that is JSON, and texts that are an
+    Authorization header's value or a URL with a password.
     """
     if isinstance(value, Mapping):
         return {
@@ -85,9 +85,23 @@ def redact(value: Any) -> Any:
         }
     if isinstance(value, list | tuple):
         return [redact(item) for item in value]
-    if isinstance(value, str) and _SECRET_VALUE.search(value):
-        return REDACTED
+    if isinstance(value, str):
+        return _redact_text(value)
     return value
+
+
+def _redact_text(text: str) -> str:
+    if _SECRET_VALUE.search(text):
+        return REDACTED
+    if text.lstrip().startswith(("{", "[")):
+        # Parameters of models travel as JSON within JSON.
+        try:
+            value = parse_json(text)
+        except ValueError:
+            return text
+        if (safe := redact(value)) != value:
+            return dump_line(safe).decode().strip()
+    return text
 
 
 def _is_secret(name: str) -> bool:

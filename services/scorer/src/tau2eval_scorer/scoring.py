@@ -64,7 +64,10 @@ class ScoredConversation:
             "stop_reason": str(self.conversation.stop_reason),
             "duration_seconds": self.conversation.duration_seconds,
             "fully_judged": self.fully_judged,
-            "explanation": self.composite.explanation[:MAX_EXPLANATION_CHARS],
+            # It may name what an agent reported; a lone surrogate fits into no message.
+            "explanation": self.composite.explanation[:MAX_EXPLANATION_CHARS]
+            .encode("utf-8", "replace")
+            .decode(),
         }
 
 
