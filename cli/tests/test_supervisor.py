@@ -126,7 +126,8 @@ async def test_a_service_that_fails_to_start_is_explained_and_nothing_stays(
     assert "user-bot ended with exit code 2 before it listened" in caught.value.message
     assert "the port is taken" in caught.value.message
     assert supervisor.pids() == {}
-    assert {"scripted-models", "scorer", "gateway"} <= set(fakes.ends())
+    # The scorer starts at the same time, and may be ended before it can note it.
+    assert {"scripted-models", "gateway"} <= set(fakes.ends())
     assert not (fakes.folder / "bridge.0.json").exists()
 
 

@@ -96,10 +96,10 @@ async def test_the_player_is_worked_by_keyboard_alone(site, visit, where, size):
     await reach(page, "#play")
     await page.keyboard.press("Space")
     await until(page, "document.getElementById('audio').currentTime > 0.05")
-    assert await page.get_attribute("#play", "aria-label") == "Pause"
+    await until(page, "document.getElementById('play').ariaLabel === 'Pause'")
     await page.keyboard.press("Enter")
     await until(page, "document.getElementById('audio').paused")
-    assert await page.get_attribute("#play", "aria-label") == "Play"
+    await until(page, "document.getElementById('play').ariaLabel === 'Play'")
 
     await reach(page, "#seek")
     await page.keyboard.press("Home")

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 KEY = "sk-planted-for-this-test-0123456789"
-SCENARIO = "tau2_airline__1"
+SCENARIO = "tau2_airline__11"  # It writes, so it needs no judge.
 
 
 class Provider:
@@ -119,7 +119,7 @@ def test_a_provider_key_reaches_the_provider_and_nothing_else(
     assert holders == {"tau2eval_gateway"}
     assert done.code == 0, done.stderr
     entry = done.scenario(SCENARIO)
-    assert (entry["outcome"], entry["stop_reason"]) == ("passed", "agent_exit")
+    assert (entry["outcome"], entry["stop_reason"]) == ("failed", "agent_exit")
     assert provider.keys == {f"Bearer {KEY}"}
     agent = [body for body in provider.requests if body.get("tools")]
     assert agent

@@ -45,7 +45,7 @@ def test_every_service_listens_on_this_machine_alone(text_stack) -> None:
         for kind, address in service.items()
         if kind in ("grpc", "http")
     ]
-    assert len(addresses) == 7
+    assert len(addresses) == 8
     assert all(address.startswith("127.0.0.1:") for address in addresses)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 from collections.abc import AsyncIterator, Sequence
 
 import grpc
@@ -19,6 +20,8 @@ from tau2eval_common.sessions import SessionLimit
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 60.0
+ORPHAN_STOP_SECONDS = 5.0
+"""With the process that started this one the scorer goes too: trying to reach it is of no use."""
 """How long calls that were cut off may take to be recorded and submitted."""
 
 
@@ -27,6 +30,7 @@ class BridgeServicer(bridge_pb2_grpc.BridgeServiceServicer):
 
     def __init__(self, settings: BridgeSettings, open_channel: OpenChannel = open_channel) -> None:
         self._settings = settings
+        self._parent = os.getppid()
         self._open_channel = open_channel
         self._limit = SessionLimit(settings.max_sessions, "bridge")
         self._calls: dict[asyncio.Task[None], Call] = {}
@@ -67,7 +71,9 @@ class BridgeServicer(bridge_pb2_grpc.BridgeServiceServicer):
         tasks = list(self._calls)
         if not tasks:
             return
-        _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+        orphan = self._settings.exit_with_parent and os.getppid() != self._parent
+        seconds = ORPHAN_STOP_SECONDS if orphan else STOP_SECONDS
+        _, late = await asyncio.wait(tasks, timeout=seconds)
         for task in late:
             task.cancel()
         if late:
