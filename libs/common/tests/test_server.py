@@ -39,9 +39,18 @@ class Servicer(scorer_pb2_grpc.RunServiceServicer):
         yield scorer_pb2.WatchRunResponse()
         raise errors.CapacityExhausted("full")
 
+async def stubborn():
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+
 class Service:
     name = "example"
-    async def start(self): pass
+    async def start(self):
+        if "stubborn" in sys.argv:
+            self.task = asyncio.create_task(stubborn(), name="stubborn")
     def register(self, server):
         scorer_pb2_grpc.add_RunServiceServicer_to_server(Servicer(), server)
         return ["tau2eval.scorer.v1.RunService"]
@@ -215,3 +224,11 @@ async def test_port_in_use_is_wrong_use():
         _, stderr = await asyncio.wait_for(second.communicate(), 60)
         assert second.returncode == 2
         assert f"127.0.0.1:{port} cannot be listened on" in stderr.decode()
+
+
+async def test_a_task_that_will_not_end_does_not_keep_the_process():
+    async with running_server("0", "stubborn") as (process, _, _channel):
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 60) == 0
+        errors = (await process.stderr.read()).decode()
+    assert "stubborn" in errors

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import Protocol
@@ -20,6 +21,9 @@ from tau2eval_common.logs import setup_logging
 from tau2eval_common.settings import ServiceSettings
 
 logger = logging.getLogger(__name__)
+
+END_SECONDS = 5.0
+"""How long tasks that are left at the end may take to be cancelled."""
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Largest gRPC message; records and audio travel in smaller parts."""
@@ -127,6 +131,25 @@ async def _drain(server: grpc.aio.Server, seconds: float, at_once: asyncio.Event
         await stop
 
 
+async def _whole(service: Service, settings: ServiceSettings) -> None:
+    await serve(service, settings)
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if not left:
+        return
+    _, late = await asyncio.wait(left, timeout=END_SECONDS)
+    if late:
+        # asyncio.run would wait for them for ever, and nothing is left to be lost.
+        for task in late:
+            frames = task.get_stack(limit=1)
+            where = f"{frames[0].f_code.co_filename}:{frames[0].f_lineno}" if frames else "?"
+            logger.error("the task %s does not end (%s)", task.get_name(), where)
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
+
+
 def run_service(service: Service, settings: ServiceSettings) -> int:
     """Runs a service as a process's main function and returns its exit code.
 
@@ -135,7 +158,7 @@ def run_service(service: Service, settings: ServiceSettings) -> int:
     """
     setup_logging(service.name, settings.log_level, settings.log_format)
     try:
-        asyncio.run(serve(service, settings))
+        asyncio.run(_whole(service, settings))
     except OSError as error:
         print(f"{service.name}: {error}", file=sys.stderr)
         return 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,6 +30,8 @@ from tau2eval_scorer.store.values import StoreError
 
 CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 60.0
+CLOSE_SECONDS = 5.0
+"""How long transactions in progress may take before the connections are ended under them."""
 _BUSY_MILLISECONDS = 15_000
 _DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
@@ -71,6 +75,9 @@ class Database:
         self._engine: AsyncEngine | None = None
         self._writers: AsyncEngine | None = None
         self._url: URL | None = None
+        self._users = 0
+        self._unused = asyncio.Event()
+        self._unused.set()
 
     async def open(self) -> None:
         """Connects and upgrades the schema.
@@ -104,8 +111,11 @@ class Database:
         self._url, self._engine, self._writers = url, engine, writers
 
     async def close(self) -> None:
-        """Ends the connections."""
+        """Ends the connections, after the transactions in progress; no new ones begin."""
         engine, self._engine, self._writers = self._engine, None, None
+        # A connection that is closed under a transaction never answers its rollback.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._unused.wait(), CLOSE_SECONDS)
         await _dispose(engine)
 
     @property
@@ -154,7 +164,9 @@ class Database:
     @asynccontextmanager
     async def _using(self, engine: AsyncEngine | None) -> AsyncIterator[AsyncConnection]:
         if engine is None:
-            raise RuntimeError("the store is not open")
+            raise Unavailable("the run store is not open", reason="STORE_CLOSED")
+        self._users += 1
+        self._unused.clear()
         try:
             async with engine.begin() as connection:
                 yield connection
@@ -166,6 +178,10 @@ class Database:
                 f"the run store does not answer ({kind}); try again later",
                 reason="STORE_UNAVAILABLE",
             ) from error
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._unused.set()
 
 
 def _passes(error: BaseException) -> bool:
