@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -119,7 +120,12 @@ class Postgres:
                 stdout=output,
                 stderr=output,
                 cwd="/",
-                preexec_fn=ends_with_parent(),
+                # The signal comes when the thread ends that started it, not the process.
+                preexec_fn=(
+                    ends_with_parent()
+                    if threading.current_thread() is threading.main_thread()
+                    else None
+                ),
                 **self.user,
             )
         wait_for_port(self.port, self.process, log)
