@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO, Protocol
 from urllib.parse import quote, urlsplit
 
-from aiohttp import web
+from aiohttp import ClientConnectionResetError, web
 
 from tau2eval_common.errors import NotFound, Tau2EvalError, Unavailable
 from tau2eval_scorer.layout import REPORT_FILE
@@ -228,9 +228,10 @@ async def _send(request: web.Request, file: StoredFile, stream: BinaryIO) -> web
     response = web.StreamResponse(status=status, headers={**headers, **_HEADERS})
     response.content_length = length
     await response.prepare(request)
-    if request.method != "HEAD":
-        await _copy(stream, first, length, response)
-    await response.write_eof()
+    with suppress(ClientConnectionResetError):  # Readers leave in the middle: no fault of ours.
+        if request.method != "HEAD":
+            await _copy(stream, first, length, response)
+        await response.write_eof()
     return response
 
 
