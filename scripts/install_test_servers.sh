@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs from Debian what tests start as programs: a PostgreSQL server and Chromium.
+# Installs from Debian what tests start as programs: a PostgreSQL server,
+# a Redis server and Chromium.
 # What is there is left alone. Needs root, or sudo without a password.
 set -euo pipefail
 
@@ -7,6 +8,7 @@ missing=()
 if ! command -v postgres >/dev/null && ! compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; then
   missing+=(postgresql)
 fi
+command -v redis-server >/dev/null || missing+=(redis-server)
 if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null; then
   missing+=(chromium)
 fi

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!tau2eval/gateway/v1/gateway.proto\x12\x13tau2eval.gateway.v1\"m\n\x0b\x43\x61llContext\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x10\n\x08scenario\x18\x02 \x01(\t\x12\r\n\x05trial\x18\x03 \x01(\x05\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0b\n\x03\x61rm\x18\x05 \x01(\t\x12\x12\n\nsession_id\x18\x06 \x01(\t\"]\n\x15\x43hatCompletionRequest\x12\x31\n\x07\x63ontext\x18\x01 \x01(\x0b\x32 .tau2eval.gateway.v1.CallContext\x12\x11\n\tbody_json\x18\x02 \x01(\x0c\"`\n\x16\x43hatCompletionResponse\x12\x11\n\tbody_json\x18\x01 \x01(\x0c\x12\x33\n\x08metadata\x18\x02 \x01(\x0b\x32!.tau2eval.gateway.v1.CallMetadata\"c\n\x1bStreamChatCompletionRequest\x12\x31\n\x07\x63ontext\x18\x01 \x01(\x0b\x32 .tau2eval.gateway.v1.CallContext\x12\x11\n\tbody_json\x18\x02 \x01(\x0c\"v\n\x1cStreamChatCompletionResponse\x12\x14\n\nchunk_json\x18\x01 \x01(\x0cH\x00\x12\x35\n\x08metadata\x18\x02 \x01(\x0b\x32!.tau2eval.gateway.v1.CallMetadataH\x00\x42\t\n\x07message\"\xcf\x01\n\x0c\x43\x61llMetadata\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x16\n\x0eupstream_model\x18\x02 \x01(\t\x12\x15\n\x08\x63ost_usd\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12?\n\x07headers\x18\x04 \x03(\x0b\x32..tau2eval.gateway.v1.CallMetadata.HeadersEntry\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_cost_usd\"\x13\n\x11ListModelsRequest\"\'\n\x12ListModelsResponse\x12\x11\n\tmodel_ids\x18\x01 \x03(\t\"\xe2\x01\n\x08SpendRow\x12\x0b\n\x03\x64\x61y\x18\x01 \x01(\t\x12\x0e\n\x06key_id\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0e\n\x06run_id\x18\x05 \x01(\t\x12\x0b\n\x03\x61rm\x18\x06 \x01(\t\x12\r\n\x05\x63\x61lls\x18\x07 \x01(\x03\x12\x15\n\rprompt_tokens\x18\x08 \x01(\x03\x12\x19\n\x11\x63ompletion_tokens\x18\t \x01(\x03\x12\x10\n\x08\x63ost_usd\x18\n \x01(\x01\x12\x1a\n\x12\x63\x61lls_without_cost\x18\x0b \x01(\x03\x12\x10\n\x08scenario\x18\x0c \x01(\t\"9\n\x15ListDailySpendRequest\x12\x10\n\x08\x66rom_day\x18\x01 \x01(\t\x12\x0e\n\x06to_day\x18\x02 \x01(\t\"E\n\x16ListDailySpendResponse\x12+\n\x04rows\x18\x01 \x03(\x0b\x32\x1d.tau2eval.gateway.v1.SpendRow\"%\n\x13ListRunSpendRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"C\n\x14ListRunSpendResponse\x12+\n\x04rows\x18\x01 \x03(\x0b\x32\x1d.tau2eval.gateway.v1.SpendRow2\xd6\x02\n\x0b\x43hatService\x12i\n\x0e\x43hatCompletion\x12*.tau2eval.gateway.v1.ChatCompletionRequest\x1a+.tau2eval.gateway.v1.ChatCompletionResponse\x12}\n\x14StreamChatCompletion\x12\x30.tau2eval.gateway.v1.StreamChatCompletionRequest\x1a\x31.tau2eval.gateway.v1.StreamChatCompletionResponse0\x01\x12]\n\nListModels\x12&.tau2eval.gateway.v1.ListModelsRequest\x1a\'.tau2eval.gateway.v1.ListModelsResponse2\xde\x01\n\x0cSpendService\x12i\n\x0eListDailySpend\x12*.tau2eval.gateway.v1.ListDailySpendRequest\x1a+.tau2eval.gateway.v1.ListDailySpendResponse\x12\x63\n\x0cListRunSpend\x12(.tau2eval.gateway.v1.ListRunSpendRequest\x1a).tau2eval.gateway.v1.ListRunSpendResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!tau2eval/gateway/v1/gateway.proto\x12\x13tau2eval.gateway.v1\"m\n\x0b\x43\x61llContext\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x10\n\x08scenario\x18\x02 \x01(\t\x12\r\n\x05trial\x18\x03 \x01(\x05\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0b\n\x03\x61rm\x18\x05 \x01(\t\x12\x12\n\nsession_id\x18\x06 \x01(\t\"]\n\x15\x43hatCompletionRequest\x12\x31\n\x07\x63ontext\x18\x01 \x01(\x0b\x32 .tau2eval.gateway.v1.CallContext\x12\x11\n\tbody_json\x18\x02 \x01(\x0c\"`\n\x16\x43hatCompletionResponse\x12\x11\n\tbody_json\x18\x01 \x01(\x0c\x12\x33\n\x08metadata\x18\x02 \x01(\x0b\x32!.tau2eval.gateway.v1.CallMetadata\"c\n\x1bStreamChatCompletionRequest\x12\x31\n\x07\x63ontext\x18\x01 \x01(\x0b\x32 .tau2eval.gateway.v1.CallContext\x12\x11\n\tbody_json\x18\x02 \x01(\x0c\"v\n\x1cStreamChatCompletionResponse\x12\x14\n\nchunk_json\x18\x01 \x01(\x0cH\x00\x12\x35\n\x08metadata\x18\x02 \x01(\x0b\x32!.tau2eval.gateway.v1.CallMetadataH\x00\x42\t\n\x07message\"\xcf\x01\n\x0c\x43\x61llMetadata\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x16\n\x0eupstream_model\x18\x02 \x01(\t\x12\x15\n\x08\x63ost_usd\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12?\n\x07headers\x18\x04 \x03(\x0b\x32..tau2eval.gateway.v1.CallMetadata.HeadersEntry\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_cost_usd\"\x13\n\x11ListModelsRequest\"\'\n\x12ListModelsResponse\x12\x11\n\tmodel_ids\x18\x01 \x03(\t\"\xe4\x02\n\x08SpendRow\x12\x0b\n\x03\x64\x61y\x18\x01 \x01(\t\x12\x0e\n\x06key_id\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0e\n\x06run_id\x18\x05 \x01(\t\x12\x0b\n\x03\x61rm\x18\x06 \x01(\t\x12\r\n\x05\x63\x61lls\x18\x07 \x01(\x03\x12\x15\n\rprompt_tokens\x18\x08 \x01(\x03\x12\x19\n\x11\x63ompletion_tokens\x18\t \x01(\x03\x12\x10\n\x08\x63ost_usd\x18\n \x01(\x01\x12\x1a\n\x12\x63\x61lls_without_cost\x18\x0b \x01(\x03\x12\x10\n\x08scenario\x18\x0c \x01(\t\x12\x15\n\rcached_tokens\x18\r \x01(\x03\x12\x1a\n\x12\x63\x61\x63he_write_tokens\x18\x0e \x01(\x03\x12\x18\n\x10reasoning_tokens\x18\x0f \x01(\x03\x12\x17\n\x0f\x63\x61lls_estimated\x18\x10 \x01(\x03\x12\x1a\n\x12\x63ost_estimated_usd\x18\x11 \x01(\x01\"9\n\x15ListDailySpendRequest\x12\x10\n\x08\x66rom_day\x18\x01 \x01(\t\x12\x0e\n\x06to_day\x18\x02 \x01(\t\"\x96\x01\n\x16ListDailySpendResponse\x12+\n\x04rows\x18\x01 \x03(\x0b\x32\x1d.tau2eval.gateway.v1.SpendRow\x12\x14\n\x07\x63\x61p_usd\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x17\n\x0fspent_today_usd\x18\x03 \x01(\x01\x12\x14\n\x0creserved_usd\x18\x04 \x01(\x01\x42\n\n\x08_cap_usd\"%\n\x13ListRunSpendRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"C\n\x14ListRunSpendResponse\x12+\n\x04rows\x18\x01 \x03(\x0b\x32\x1d.tau2eval.gateway.v1.SpendRow\"\x9d\x01\n\x06Lesson\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x10\n\x08triggers\x18\x03 \x03(\t\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x0e\n\x06judged\x18\x05 \x01(\x08\x12\x11\n\tjudgement\x18\x06 \x01(\t\x12\x0e\n\x06run_id\x18\x07 \x01(\t\x12\x10\n\x08scenario\x18\x08 \x01(\t\x12\x12\n\ncreated_at\x18\t \x01(\t\"?\n\x10\x41\x64\x64LessonRequest\x12+\n\x06lesson\x18\x01 \x01(\x0b\x32\x1b.tau2eval.gateway.v1.Lesson\"R\n\x11\x41\x64\x64LessonResponse\x12+\n\x06lesson\x18\x01 \x01(\x0b\x32\x1b.tau2eval.gateway.v1.Lesson\x12\x10\n\x08replaced\x18\x02 \x01(\x08\"\x14\n\x12ListLessonsRequest\"Q\n\x13ListLessonsResponse\x12,\n\x07lessons\x18\x01 \x03(\x0b\x32\x1b.tau2eval.gateway.v1.Lesson\x12\x0c\n\x04mode\x18\x02 \x01(\t\"#\n\x13RemoveLessonRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x16\n\x14RemoveLessonResponse2\xd6\x02\n\x0b\x43hatService\x12i\n\x0e\x43hatCompletion\x12*.tau2eval.gateway.v1.ChatCompletionRequest\x1a+.tau2eval.gateway.v1.ChatCompletionResponse\x12}\n\x14StreamChatCompletion\x12\x30.tau2eval.gateway.v1.StreamChatCompletionRequest\x1a\x31.tau2eval.gateway.v1.StreamChatCompletionResponse0\x01\x12]\n\nListModels\x12&.tau2eval.gateway.v1.ListModelsRequest\x1a\'.tau2eval.gateway.v1.ListModelsResponse2\xde\x01\n\x0cSpendService\x12i\n\x0eListDailySpend\x12*.tau2eval.gateway.v1.ListDailySpendRequest\x1a+.tau2eval.gateway.v1.ListDailySpendResponse\x12\x63\n\x0cListRunSpend\x12(.tau2eval.gateway.v1.ListRunSpendRequest\x1a).tau2eval.gateway.v1.ListRunSpendResponse2\xb2\x02\n\rLessonService\x12Z\n\tAddLesson\x12%.tau2eval.gateway.v1.AddLessonRequest\x1a&.tau2eval.gateway.v1.AddLessonResponse\x12`\n\x0bListLessons\x12\'.tau2eval.gateway.v1.ListLessonsRequest\x1a(.tau2eval.gateway.v1.ListLessonsResponse\x12\x63\n\x0cRemoveLesson\x12(.tau2eval.gateway.v1.RemoveLessonRequest\x1a).tau2eval.gateway.v1.RemoveLessonResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,17 +52,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTMODELSRESPONSE']._serialized_start=814
   _globals['_LISTMODELSRESPONSE']._serialized_end=853
   _globals['_SPENDROW']._serialized_start=856
-  _globals['_SPENDROW']._serialized_end=1082
-  _globals['_LISTDAILYSPENDREQUEST']._serialized_start=1084
-  _globals['_LISTDAILYSPENDREQUEST']._serialized_end=1141
-  _globals['_LISTDAILYSPENDRESPONSE']._serialized_start=1143
-  _globals['_LISTDAILYSPENDRESPONSE']._serialized_end=1212
-  _globals['_LISTRUNSPENDREQUEST']._serialized_start=1214
-  _globals['_LISTRUNSPENDREQUEST']._serialized_end=1251
-  _globals['_LISTRUNSPENDRESPONSE']._serialized_start=1253
-  _globals['_LISTRUNSPENDRESPONSE']._serialized_end=1320
-  _globals['_CHATSERVICE']._serialized_start=1323
-  _globals['_CHATSERVICE']._serialized_end=1665
-  _globals['_SPENDSERVICE']._serialized_start=1668
-  _globals['_SPENDSERVICE']._serialized_end=1890
+  _globals['_SPENDROW']._serialized_end=1212
+  _globals['_LISTDAILYSPENDREQUEST']._serialized_start=1214
+  _globals['_LISTDAILYSPENDREQUEST']._serialized_end=1271
+  _globals['_LISTDAILYSPENDRESPONSE']._serialized_start=1274
+  _globals['_LISTDAILYSPENDRESPONSE']._serialized_end=1424
+  _globals['_LISTRUNSPENDREQUEST']._serialized_start=1426
+  _globals['_LISTRUNSPENDREQUEST']._serialized_end=1463
+  _globals['_LISTRUNSPENDRESPONSE']._serialized_start=1465
+  _globals['_LISTRUNSPENDRESPONSE']._serialized_end=1532
+  _globals['_LESSON']._serialized_start=1535
+  _globals['_LESSON']._serialized_end=1692
+  _globals['_ADDLESSONREQUEST']._serialized_start=1694
+  _globals['_ADDLESSONREQUEST']._serialized_end=1757
+  _globals['_ADDLESSONRESPONSE']._serialized_start=1759
+  _globals['_ADDLESSONRESPONSE']._serialized_end=1841
+  _globals['_LISTLESSONSREQUEST']._serialized_start=1843
+  _globals['_LISTLESSONSREQUEST']._serialized_end=1863
+  _globals['_LISTLESSONSRESPONSE']._serialized_start=1865
+  _globals['_LISTLESSONSRESPONSE']._serialized_end=1946
+  _globals['_REMOVELESSONREQUEST']._serialized_start=1948
+  _globals['_REMOVELESSONREQUEST']._serialized_end=1983
+  _globals['_REMOVELESSONRESPONSE']._serialized_start=1985
+  _globals['_REMOVELESSONRESPONSE']._serialized_end=2007
+  _globals['_CHATSERVICE']._serialized_start=2010
+  _globals['_CHATSERVICE']._serialized_end=2352
+  _globals['_SPENDSERVICE']._serialized_start=2355
+  _globals['_SPENDSERVICE']._serialized_end=2577
+  _globals['_LESSONSERVICE']._serialized_start=2580
+  _globals['_LESSONSERVICE']._serialized_end=2886
 # @@protoc_insertion_point(module_scope)

@@ -266,6 +266,11 @@ class SpendRow(_message.Message):
     COST_USD_FIELD_NUMBER: _builtins.int
     CALLS_WITHOUT_COST_FIELD_NUMBER: _builtins.int
     SCENARIO_FIELD_NUMBER: _builtins.int
+    CACHED_TOKENS_FIELD_NUMBER: _builtins.int
+    CACHE_WRITE_TOKENS_FIELD_NUMBER: _builtins.int
+    REASONING_TOKENS_FIELD_NUMBER: _builtins.int
+    CALLS_ESTIMATED_FIELD_NUMBER: _builtins.int
+    COST_ESTIMATED_USD_FIELD_NUMBER: _builtins.int
     day: _builtins.str
     """UTC day, YYYY-MM-DD."""
     key_id: _builtins.str
@@ -281,6 +286,15 @@ class SpendRow(_message.Message):
     calls_without_cost: _builtins.int
     """Calls whose cost is not known."""
     scenario: _builtins.str
+    cached_tokens: _builtins.int
+    """Part of prompt_tokens, read from the provider's cache."""
+    cache_write_tokens: _builtins.int
+    """Part of prompt_tokens, written to the provider's cache."""
+    reasoning_tokens: _builtins.int
+    """Part of completion_tokens."""
+    calls_estimated: _builtins.int
+    """Calls whose tokens are an estimate, and the part of cost_usd that rests on one."""
+    cost_estimated_usd: _builtins.float
     def __init__(
         self,
         *,
@@ -296,10 +310,15 @@ class SpendRow(_message.Message):
         cost_usd: _builtins.float = ...,
         calls_without_cost: _builtins.int = ...,
         scenario: _builtins.str = ...,
+        cached_tokens: _builtins.int = ...,
+        cache_write_tokens: _builtins.int = ...,
+        reasoning_tokens: _builtins.int = ...,
+        calls_estimated: _builtins.int = ...,
+        cost_estimated_usd: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arm", b"arm", "calls", b"calls", "calls_without_cost", b"calls_without_cost", "completion_tokens", b"completion_tokens", "cost_usd", b"cost_usd", "day", b"day", "key_id", b"key_id", "model", b"model", "prompt_tokens", b"prompt_tokens", "role", b"role", "run_id", b"run_id", "scenario", b"scenario"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arm", b"arm", "cache_write_tokens", b"cache_write_tokens", "cached_tokens", b"cached_tokens", "calls", b"calls", "calls_estimated", b"calls_estimated", "calls_without_cost", b"calls_without_cost", "completion_tokens", b"completion_tokens", "cost_estimated_usd", b"cost_estimated_usd", "cost_usd", b"cost_usd", "day", b"day", "key_id", b"key_id", "model", b"model", "prompt_tokens", b"prompt_tokens", "reasoning_tokens", b"reasoning_tokens", "role", b"role", "run_id", b"run_id", "scenario", b"scenario"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -333,18 +352,31 @@ class ListDailySpendResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ROWS_FIELD_NUMBER: _builtins.int
+    CAP_USD_FIELD_NUMBER: _builtins.int
+    SPENT_TODAY_USD_FIELD_NUMBER: _builtins.int
+    RESERVED_USD_FIELD_NUMBER: _builtins.int
+    cap_usd: _builtins.float
+    """MARINA_DAILY_SPEND_CAP_USD; unset: no cap."""
+    spent_today_usd: _builtins.float
+    """Known cost of the current UTC day, and what calls in progress have reserved."""
+    reserved_usd: _builtins.float
     @_builtins.property
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpendRow]: ...
     def __init__(
         self,
         *,
         rows: _abc.Iterable[Global___SpendRow] | None = ...,
+        cap_usd: _builtins.float | None = ...,
+        spent_today_usd: _builtins.float = ...,
+        reserved_usd: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cap_usd", b"_cap_usd", "cap_usd", b"cap_usd"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cap_usd", b"_cap_usd", "cap_usd", b"cap_usd", "reserved_usd", b"reserved_usd", "rows", b"rows", "spent_today_usd", b"spent_today_usd"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__cap_usd: _TypeAlias = _typing.Literal["cap_usd"]  # noqa: Y015
+    _WhichOneofArgType__cap_usd: _TypeAlias = _typing.Literal["_cap_usd", b"_cap_usd"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cap_usd) -> _WhichOneofReturnType__cap_usd | None: ...
 
 Global___ListDailySpendResponse: _TypeAlias = ListDailySpendResponse  # noqa: Y015
 
@@ -388,3 +420,176 @@ class ListRunSpendResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListRunSpendResponse: _TypeAlias = ListRunSpendResponse  # noqa: Y015
+
+@_typing.final
+class Lesson(_message.Message):
+    """What a failure taught. At most 800 bytes of text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    TRIGGERS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    JUDGED_FIELD_NUMBER: _builtins.int
+    JUDGEMENT_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    SCENARIO_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Unique; lower-case letters, digits, "-", "_" and "."."""
+    text: _builtins.str
+    """What the model reads."""
+    kind: _builtins.str
+    """"tools" or "code"."""
+    judged: _builtins.bool
+    """A judge, or a person, has found it sound; others are kept and never ride."""
+    judgement: _builtins.str
+    """Why the judge said so."""
+    run_id: _builtins.str
+    """The run and scenario that it was learnt from; empty: added by hand."""
+    scenario: _builtins.str
+    created_at: _builtins.str
+    """RFC 3339, set by the gateway."""
+    @_builtins.property
+    def triggers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Words that a user's turn shares with it when it matters; matched beside the text."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        text: _builtins.str = ...,
+        triggers: _abc.Iterable[_builtins.str] | None = ...,
+        kind: _builtins.str = ...,
+        judged: _builtins.bool = ...,
+        judgement: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        scenario: _builtins.str = ...,
+        created_at: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "judged", b"judged", "judgement", b"judgement", "kind", b"kind", "name", b"name", "run_id", b"run_id", "scenario", b"scenario", "text", b"text", "triggers", b"triggers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Lesson: _TypeAlias = Lesson  # noqa: Y015
+
+@_typing.final
+class AddLessonRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LESSON_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lesson(self) -> Global___Lesson: ...
+    def __init__(
+        self,
+        *,
+        lesson: Global___Lesson | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lesson", b"lesson"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lesson", b"lesson"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddLessonRequest: _TypeAlias = AddLessonRequest  # noqa: Y015
+
+@_typing.final
+class AddLessonResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LESSON_FIELD_NUMBER: _builtins.int
+    REPLACED_FIELD_NUMBER: _builtins.int
+    replaced: _builtins.bool
+    @_builtins.property
+    def lesson(self) -> Global___Lesson: ...
+    def __init__(
+        self,
+        *,
+        lesson: Global___Lesson | None = ...,
+        replaced: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lesson", b"lesson"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lesson", b"lesson", "replaced", b"replaced"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddLessonResponse: _TypeAlias = AddLessonResponse  # noqa: Y015
+
+@_typing.final
+class ListLessonsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLessonsRequest: _TypeAlias = ListLessonsRequest  # noqa: Y015
+
+@_typing.final
+class ListLessonsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LESSONS_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    mode: _builtins.str
+    """MARINA_LESSONS: "armed", "observe" or "off"."""
+    @_builtins.property
+    def lessons(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lesson]:
+        """By name."""
+
+    def __init__(
+        self,
+        *,
+        lessons: _abc.Iterable[Global___Lesson] | None = ...,
+        mode: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lessons", b"lessons", "mode", b"mode"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLessonsResponse: _TypeAlias = ListLessonsResponse  # noqa: Y015
+
+@_typing.final
+class RemoveLessonRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveLessonRequest: _TypeAlias = RemoveLessonRequest  # noqa: Y015
+
+@_typing.final
+class RemoveLessonResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveLessonResponse: _TypeAlias = RemoveLessonResponse  # noqa: Y015

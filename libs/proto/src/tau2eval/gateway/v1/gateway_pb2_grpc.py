@@ -298,3 +298,166 @@ class SpendService:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class LessonServiceStub:
+    """Lessons that ride with verified calls. Only judged lessons ride.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.AddLesson = channel.unary_unary(
+                '/tau2eval.gateway.v1.LessonService/AddLesson',
+                request_serializer=tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.AddLessonRequest.SerializeToString,
+                response_deserializer=tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.AddLessonResponse.FromString,
+                _registered_method=True)
+        self.ListLessons = channel.unary_unary(
+                '/tau2eval.gateway.v1.LessonService/ListLessons',
+                request_serializer=tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.ListLessonsRequest.SerializeToString,
+                response_deserializer=tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.ListLessonsResponse.FromString,
+                _registered_method=True)
+        self.RemoveLesson = channel.unary_unary(
+                '/tau2eval.gateway.v1.LessonService/RemoveLesson',
+                request_serializer=tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.RemoveLessonRequest.SerializeToString,
+                response_deserializer=tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.RemoveLessonResponse.FromString,
+                _registered_method=True)
+
+
+class LessonServiceServicer:
+    """Lessons that ride with verified calls. Only judged lessons ride.
+    """
+
+    def AddLesson(self, request, context):
+        """Adds a lesson, or replaces the one of the same name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListLessons(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveLesson(self, request, context):
+        """NOT_FOUND when there is none of that name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_LessonServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'AddLesson': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddLesson,
+                    request_deserializer=tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.AddLessonRequest.FromString,
+                    response_serializer=tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.AddLessonResponse.SerializeToString,
+            ),
+            'ListLessons': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLessons,
+                    request_deserializer=tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.ListLessonsRequest.FromString,
+                    response_serializer=tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.ListLessonsResponse.SerializeToString,
+            ),
+            'RemoveLesson': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveLesson,
+                    request_deserializer=tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.RemoveLessonRequest.FromString,
+                    response_serializer=tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.RemoveLessonResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'tau2eval.gateway.v1.LessonService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('tau2eval.gateway.v1.LessonService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class LessonService:
+    """Lessons that ride with verified calls. Only judged lessons ride.
+    """
+
+    @staticmethod
+    def AddLesson(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tau2eval.gateway.v1.LessonService/AddLesson',
+            tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.AddLessonRequest.SerializeToString,
+            tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.AddLessonResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLessons(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tau2eval.gateway.v1.LessonService/ListLessons',
+            tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.ListLessonsRequest.SerializeToString,
+            tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.ListLessonsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveLesson(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tau2eval.gateway.v1.LessonService/RemoveLesson',
+            tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.RemoveLessonRequest.SerializeToString,
+            tau2eval_dot_gateway_dot_v1_dot_gateway__pb2.RemoveLessonResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

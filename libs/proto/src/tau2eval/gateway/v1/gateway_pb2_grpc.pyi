@@ -102,3 +102,55 @@ class SpendServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_gateway_pb2.ListRunSpendResponse, _abc.Awaitable[_gateway_pb2.ListRunSpendResponse]]: ...
 
 def add_SpendServiceServicer_to_server(servicer: SpendServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class LessonServiceStub:
+    """Lessons that ride with verified calls. Only judged lessons ride."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> LessonServiceAsyncStub: ...
+    AddLesson: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.AddLessonRequest, _gateway_pb2.AddLessonResponse]
+    """Adds a lesson, or replaces the one of the same name."""
+    ListLessons: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListLessonsRequest, _gateway_pb2.ListLessonsResponse]
+    RemoveLesson: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.RemoveLessonRequest, _gateway_pb2.RemoveLessonResponse]
+    """NOT_FOUND when there is none of that name."""
+
+@_typing.type_check_only
+class LessonServiceAsyncStub(LessonServiceStub):
+    """Lessons that ride with verified calls. Only judged lessons ride."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    AddLesson: _aio.UnaryUnaryMultiCallable[_gateway_pb2.AddLessonRequest, _gateway_pb2.AddLessonResponse]  # type: ignore[assignment]
+    """Adds a lesson, or replaces the one of the same name."""
+    ListLessons: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListLessonsRequest, _gateway_pb2.ListLessonsResponse]  # type: ignore[assignment]
+    RemoveLesson: _aio.UnaryUnaryMultiCallable[_gateway_pb2.RemoveLessonRequest, _gateway_pb2.RemoveLessonResponse]  # type: ignore[assignment]
+    """NOT_FOUND when there is none of that name."""
+
+class LessonServiceServicer(metaclass=_abc_1.ABCMeta):
+    """Lessons that ride with verified calls. Only judged lessons ride."""
+
+    @_abc_1.abstractmethod
+    def AddLesson(
+        self,
+        request: _gateway_pb2.AddLessonRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.AddLessonResponse, _abc.Awaitable[_gateway_pb2.AddLessonResponse]]:
+        """Adds a lesson, or replaces the one of the same name."""
+
+    @_abc_1.abstractmethod
+    def ListLessons(
+        self,
+        request: _gateway_pb2.ListLessonsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.ListLessonsResponse, _abc.Awaitable[_gateway_pb2.ListLessonsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def RemoveLesson(
+        self,
+        request: _gateway_pb2.RemoveLessonRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.RemoveLessonResponse, _abc.Awaitable[_gateway_pb2.RemoveLessonResponse]]:
+        """NOT_FOUND when there is none of that name."""
+
+def add_LessonServiceServicer_to_server(servicer: LessonServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

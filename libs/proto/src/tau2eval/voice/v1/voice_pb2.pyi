@@ -813,6 +813,26 @@ Global___Exit: _TypeAlias = Exit  # noqa: Y015
 class Usage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MarinaHeadersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     MODEL_FIELD_NUMBER: _builtins.int
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     COMPLETION_TOKENS_FIELD_NUMBER: _builtins.int
@@ -820,6 +840,7 @@ class Usage(_message.Message):
     COST_USD_FIELD_NUMBER: _builtins.int
     LATENCY_SECONDS_FIELD_NUMBER: _builtins.int
     FIRST_TOKEN_SECONDS_FIELD_NUMBER: _builtins.int
+    MARINA_HEADERS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     prompt_tokens: _builtins.int
     completion_tokens: _builtins.int
@@ -828,6 +849,10 @@ class Usage(_message.Message):
     """Price in US dollars; unset when unknown."""
     latency_seconds: _builtins.float
     first_token_seconds: _builtins.float
+    @_builtins.property
+    def marina_headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The gateway's x-marina-* values of the call, by lower-case name."""
+
     def __init__(
         self,
         *,
@@ -838,10 +863,11 @@ class Usage(_message.Message):
         cost_usd: _builtins.float | None = ...,
         latency_seconds: _builtins.float = ...,
         first_token_seconds: _builtins.float = ...,
+        marina_headers: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd", "cost_usd", b"cost_usd"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd", "cached_tokens", b"cached_tokens", "completion_tokens", b"completion_tokens", "cost_usd", b"cost_usd", "first_token_seconds", b"first_token_seconds", "latency_seconds", b"latency_seconds", "model", b"model", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd", "cached_tokens", b"cached_tokens", "completion_tokens", b"completion_tokens", "cost_usd", b"cost_usd", "first_token_seconds", b"first_token_seconds", "latency_seconds", b"latency_seconds", "marina_headers", b"marina_headers", "model", b"model", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cost_usd: _TypeAlias = _typing.Literal["cost_usd"]  # noqa: Y015
     _WhichOneofArgType__cost_usd: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd"]  # noqa: Y015

@@ -1,0 +1,1 @@
+"""Control flows: verify, obligations and argcheck. No module in here knows a transport."""
