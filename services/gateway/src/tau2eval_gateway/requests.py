@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,6 @@ MAX_MODEL_CHARS = 256
 MAX_CONTEXT_CHARS = 200
 _ROLE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _PRINTABLE = re.compile(r"[\x20-\x7e]*")
-_CONTROL_FLOW = re.compile(r"marina[:/]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,7 @@ def parse_chat_request(raw: bytes, max_bytes: int) -> ChatRequest:
     """Checks a chat body as far as the gateway must understand it; the rest is the provider's.
 
     Raises:
-        RequestRefused: It is too large, no JSON object, or lacks a model or messages; or its
-            model id asks for a control flow that this gateway does not have.
+        RequestRefused: It is too large, no JSON object, or lacks a model or messages.
     """
     if len(raw) > max_bytes:
         raise too_large(max_bytes)
@@ -162,13 +161,6 @@ def parse_chat_request(raw: bytes, max_bytes: int) -> ChatRequest:
     stream = body.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise refused("`stream` is neither true nor false", param="stream")
-    if _CONTROL_FLOW.match(model):
-        raise refused(
-            "this gateway has no control flows yet: marina/verify:, marina/obligations:, "
-            "marina/argcheck: and marina:<crew> ids cannot be served; ask for the plain model id",
-            code="control_flow_unavailable",
-            param="model",
-        )
     return ChatRequest(raw=raw, body=body, model=model, stream=bool(stream))
 
 
@@ -185,7 +177,7 @@ def body_for_model(request: ChatRequest, model: str) -> bytes:
     if model == request.model:
         return request.raw
     try:
-        spans = _model_spans(request.raw)
+        spans = _member_spans(request.raw, "model")
     except (ValueError, RecursionError):
         return dump({**request.body, "model": model})
     text = request.raw.decode()
@@ -193,6 +185,40 @@ def body_for_model(request: ChatRequest, model: str) -> bytes:
     for start, end in reversed(spans):
         text = text[:start] + quoted + text[end:]
     return text.encode()
+
+
+def with_model(request: ChatRequest, model: str) -> ChatRequest:
+    """Returns the request for another model; no other byte of it changes."""
+    if model == request.model:
+        return request
+    return ChatRequest(
+        raw=body_for_model(request, model),
+        body={**request.body, "model": model},
+        model=model,
+        stream=request.stream,
+    )
+
+
+def append_messages(request: ChatRequest, *messages: Mapping[str, Any]) -> ChatRequest:
+    """Returns the request with messages at the end of its conversation.
+
+    All bytes before the new ones stay as they are, so that what the provider has cached of the
+    prompt still counts (statement 25).
+    """
+    if not messages:
+        return request
+    body = {**request.body, "messages": [*request.body["messages"], *messages]}
+    try:
+        # Of a key that occurs twice, parsers take the last.
+        _, end = _member_spans(request.raw, "messages")[-1]
+    except (ValueError, RecursionError, IndexError):
+        raw = dump(body)
+    else:
+        text = request.raw.decode()
+        added = "".join(f",{orjson.dumps(message).decode()}" for message in messages)
+        # The value is a list that is not empty: see parse_chat_request.
+        raw = f"{text[: end - 1]}{added}{text[end - 1 :]}".encode()
+    return ChatRequest(raw=raw, body=body, model=request.model, stream=request.stream)
 
 
 def dump(body: dict[str, Any]) -> bytes:
@@ -210,8 +236,8 @@ def dump(body: dict[str, Any]) -> bytes:
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
-def _model_spans(raw: bytes) -> list[tuple[int, int]]:
-    """Returns where the values of the top-level key "model" stand, in characters.
+def _member_spans(raw: bytes, name: str) -> list[tuple[int, int]]:
+    """Returns where the values of a top-level key stand, in characters.
 
     A key may occur twice in JSON; parsers then differ in which one they read, so all are given.
     """
@@ -229,7 +255,7 @@ def _model_spans(raw: bytes) -> list[tuple[int, int]]:
             raise ValueError("no colon")
         start = _skip(text, at + 1)
         _, at = decoder.raw_decode(text, start)
-        if key == "model":
+        if key == name:
             spans.append((start, at))
         at = _skip(text, at)
         if text[at : at + 1] == ",":

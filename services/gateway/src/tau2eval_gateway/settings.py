@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tau2eval_common.settings import ServiceSettings
@@ -72,6 +73,22 @@ class GatewaySettings(ServiceSettings):
         default=False,
         description="Ask gRPC callers for `authorization: Bearer KEY` metadata too.",
     )
+    helper_timeout_seconds: float = Field(
+        default=60.0, gt=0, description="A call that a control flow makes for itself."
+    )
+    state_url: SecretStr = Field(
+        default=SecretStr(""),
+        description="redis:// URL of the state that several gateways share; empty: memory.",
+    )
+    state_max_conversations: int = Field(
+        default=10_000, ge=1, description="Keys of conversation state that are kept (memory)."
+    )
+    state_max_age_seconds: float = Field(
+        default=86_400.0, gt=0, description="How long the state of a conversation is kept."
+    )
+    rate_limit_per_minute: int = Field(
+        default=0, ge=0, description="Requests of one key in a minute; 0: no limit."
+    )
 
 
 class SeedSettings(BaseSettings):
@@ -96,6 +113,52 @@ class SeedSettings(BaseSettings):
         validation_alias="DATABASE_URL",
         description="Ledger database; empty: a SQLite file in the data folder.",
     )
+    daily_spend_cap_usd: float | None = Field(
+        default=None,
+        ge=0,
+        validation_alias="MARINA_DAILY_SPEND_CAP_USD",
+        description="Dollars that may be spent in a UTC day; then 429. Unset: no cap.",
+    )
+    verify_checker_model: str = Field(
+        default="",
+        validation_alias="MARINA_VERIFY_CHECKER_MODEL",
+        description="Checks the drafts of marina/verify:; empty: the proposer itself.",
+    )
+    verify_rounds: int = Field(
+        default=1,
+        validation_alias="MARINA_VERIFY_ROUNDS",
+        description="Revisions of one answer, held within 0 and 3.",
+    )
+    obligations_model: str = Field(
+        default="",
+        validation_alias="MARINA_OBLIGATIONS_MODEL",
+        description="Keeps the obligations; empty: the agent's model.",
+    )
+    argcheck_model: str = Field(
+        default="",
+        validation_alias="MARINA_ARGCHECK_MODEL",
+        description="Judges arguments; empty: MARINA_OBLIGATIONS_MODEL, then the agent's model.",
+    )
+    argcheck_trigger: Literal["flagged", "all-writes"] = Field(
+        default="flagged",
+        validation_alias="MARINA_ARGCHECK_TRIGGER",
+        description="Which writes are judged: flagged ones, or all-writes.",
+    )
+    lessons: Literal["armed", "observe", "off"] = Field(
+        default="armed",
+        validation_alias="MARINA_LESSONS",
+        description="Whether judged lessons ride (armed), are only named (observe), or neither.",
+    )
+
+    @field_validator("verify_rounds")
+    @classmethod
+    def _clamp_rounds(cls, value: int) -> int:
+        return min(max(value, 0), 3)
+
+    @field_validator("daily_spend_cap_usd", mode="before")
+    @classmethod
+    def _empty_is_unset(cls, value: object) -> object:
+        return None if value == "" else value
 
 
 def help_text() -> str:
