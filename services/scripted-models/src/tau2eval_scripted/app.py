@@ -10,13 +10,15 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from .agents import AGENTS, Reply, ScriptedCrash
-from .caller import caller
+from .agents import AGENTS, END, Reply, ScriptedCrash
+from .caller import caller, with_tokens
 from .catalog import Catalog, Plan
 from .completion import CREATED, Completion, RequestError, complete
-from .conversation import MalformedMessages, parse
+from .conversation import Conversation, MalformedMessages, parse, without_note
+from .helpers import helper_answer, helper_task
 from .judge import judgement
 from .models import EXPECTED_OUTCOMES, ScriptedModel
+from .recognise import Recogniser
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +40,7 @@ class ScriptedModels:
 
     def __init__(self, catalog: Catalog, slow_seconds: float) -> None:
         self._catalog = catalog
+        self._recogniser = Recogniser(catalog)
         self._slow_seconds = slow_seconds
 
     def application(self) -> web.Application:
@@ -58,20 +61,31 @@ class ScriptedModels:
         Raises:
             RequestError: When the request cannot be answered, or the script is to fail.
         """
-        model = _model(body)
-        _check_role(model, headers)
+        model, task = _model(body)
         identity = "\n".join(
             headers.get(HEADER + name, "") for name in ("run", "session", "scenario", "trial")
         )
         if body.get("n") not in (None, 1):
             raise RequestError(400, "a script has one answer: n must be 1", "invalid_n", param="n")
+        if (helper := helper_task(body)) is not None:
+            return complete(
+                body["model"], body, identity, Reply(helper_answer(model.id, helper, body))
+            )
+        _check_role(model, headers)
+        if model.role == "checker":
+            raise RequestError(
+                400,
+                f"{model.id} answers the helper tasks of control flows and plays no side of a call",
+                "not_a_helper_task",
+                param="messages",
+            )
         if model.role == "judge":
             return complete(model.id, body, identity, Reply(judgement(body)))
-        plan = self._plan(headers)
         try:
-            conversation = parse(body.get("messages"))
+            conversation = parse(_messages(body))
         except MalformedMessages as error:
             raise RequestError(400, str(error), "invalid_messages", param="messages") from error
+        plan = self._plan(model, task, headers, conversation)
         if model.id == _SLOW:
             await asyncio.sleep(self._slow_seconds)
         script = caller if model.role == "user" else AGENTS[model.id]
@@ -84,26 +98,52 @@ class ScriptedModels:
                 "scripted_crash",
                 type="server_error",
             ) from None
-        return complete(model.id, body, identity, reply)
+        if model.role == "user":
+            reply = with_tokens(reply, conversation)
+        elif reply.call == END and not _can_end(body):
+            reply = Reply(reply.text)
+        return complete(body["model"], body, identity, reply)
 
-    def _plan(self, headers: Mapping[str, str]) -> Plan:
-        scenario = headers.get(HEADER + "scenario")
-        if not scenario:
-            raise RequestError(
-                400,
-                f"the header {HEADER}scenario is missing. A script needs it to know its scenario; "
-                "the gateway sends it only to upstreams that are marked as its own, when the "
-                "call's context names a scenario",
-                "scenario_header_missing",
-            )
-        plan = self._catalog.get(scenario)
-        if plan is None:
-            raise RequestError(
-                400,
-                f"there is no scenario {scenario!r} (header {HEADER}scenario)",
-                "scenario_not_found",
-            )
-        return plan
+    def _plan(
+        self,
+        model: ScriptedModel,
+        task: str,
+        headers: Mapping[str, str],
+        conversation: Conversation,
+    ) -> Plan:
+        """Finds the scenario: by the header, by the model id, or by what was said."""
+        scenario = headers.get(HEADER + "scenario") or task
+        if scenario:
+            plan = self._recogniser.named(scenario)
+            if plan is None:
+                raise RequestError(
+                    400,
+                    f"there is no scenario {scenario!r} (header {HEADER}scenario, or @ in the "
+                    "model id)",
+                    "scenario_not_found",
+                )
+            return plan
+        user = model.role == "user"
+        found = (
+            self._recogniser.of_caller(conversation)
+            if user
+            else self._recogniser.of_agent(conversation)
+        )
+        if len(found) == 1:
+            return found[0]
+        told = "the caller's instructions" if user else "the caller's words"
+        if found:
+            names = ", ".join(plan.scenario for plan in found)
+            what, code = f"{told} fit {names}", "scenario_ambiguous"
+        else:
+            what, code = f"{told} fit no scenario", "scenario_header_missing"
+        raise RequestError(
+            400,
+            f"a script must know its scenario. The header {HEADER}scenario is missing (the gateway "
+            "sends it only to upstreams that are marked as its own, when the call's context names "
+            f"a scenario), and {what}. {model.id}@TASK names one in the model id",
+            code,
+        )
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await _body(request)
@@ -143,11 +183,27 @@ def _check_role(model: ScriptedModel, headers: Mapping[str, str]) -> None:
         )
 
 
-def _model(body: Mapping[str, Any]) -> ScriptedModel:
+def _can_end(body: Mapping[str, Any]) -> bool:
+    """Whether the caller has the tool that ends a call; tau2's text agent has none."""
+    tools = body.get("tools")
+    if not isinstance(tools, list) or not tools:
+        return True
+    functions = [tool.get("function") for tool in tools if isinstance(tool, dict)]
+    return any(each.get("name") == END[0] for each in functions if isinstance(each, dict))
+
+
+def _messages(body: Mapping[str, Any]) -> object:
+    messages = body.get("messages")
+    return without_note(messages) if isinstance(messages, list) else messages
+
+
+def _model(body: Mapping[str, Any]) -> tuple[ScriptedModel, str]:
+    """Returns the model, and the task that the id names behind an @; empty for none."""
     name = body.get("model")
     if not isinstance(name, str) or not name:
         raise RequestError(400, "model must be a model's id", "invalid_model", param="model")
-    model = EXPECTED_OUTCOMES.get(name)
+    model_id, _, task = name.partition("@")
+    model = EXPECTED_OUTCOMES.get(model_id)
     if model is None:
         raise RequestError(
             404,
@@ -155,7 +211,7 @@ def _model(body: Mapping[str, Any]) -> ScriptedModel:
             "model_not_found",
             param="model",
         )
-    return model
+    return model, task
 
 
 async def _body(request: web.Request) -> dict[str, Any]:

@@ -16,6 +16,8 @@ GOODBYE = "Goodbye."
 NOTHING_ELSE = "No, that is all. Thank you. Goodbye."
 YES = "Yes, please go ahead."
 HOLD = "Okay, thank you."
+STOP = "###STOP###"
+TRANSFERRED = "###TRANSFER###"
 _GO_ON = (
     "Yes, please go on.",
     "I am not sure about that. Please go on.",
@@ -26,7 +28,8 @@ _GO_ON = (
 _GOODBYE = re.compile(
     r"\b(?:good ?bye|bye|bye bye|have a (?:great|good|nice|safe) (?:day|one|trip))\b"
 )
-_TRANSFER = re.compile(r"\b(?:transferred|transferring|human agent)\b")
+_TRANSFERRED = re.compile(r"\b(?:transferred|transferring)\b")
+_TRANSFER = re.compile(rf"{_TRANSFERRED.pattern}|\bhuman agent\b")
 _ANYTHING_ELSE = re.compile(
     r"\b(?:anything|something|any thing|what) else\b|\banything (?:more|further)\b|"
     r"\banything i can (?:do|help)\b|\bhelp you further\b|"
@@ -52,7 +55,7 @@ def caller(plan: Plan, conversation: Conversation) -> Reply:
     who = plan.caller
     said = [text for _, text in conversation.texts("assistant")]
     if not said:
-        return Reply(f"{_identity(who)} {who.reason}")
+        return Reply(opening(who))
     last = max(at for at, _ in conversation.texts("assistant"))
     heard = " ".join(words(" ".join(text for _, text in conversation.texts("user", last))))
     if _GOODBYE.search(heard):
@@ -72,6 +75,26 @@ def caller(plan: Plan, conversation: Conversation) -> Reply:
     if _ASKS_MORE.search(heard):
         return Reply(who.reason)
     return Reply(_GO_ON[len(said) % len(_GO_ON)])
+
+
+def opening(who: Caller) -> str:
+    """Returns the caller's first words."""
+    return f"{_identity(who)} {who.reason}"
+
+
+def with_tokens(reply: Reply, conversation: Conversation) -> Reply:
+    """Ends the call by tau2's tokens where the system text speaks of them.
+
+    tau2's text conversations have no line to hang up: its user simulator ends them by a token.
+    """
+    if STOP not in conversation.system:
+        return reply
+    if reply.text in (GOODBYE, NOTHING_ELSE):
+        return Reply(f"{reply.text} {STOP}")
+    texts = conversation.texts("user")
+    if texts and _TRANSFERRED.search(" ".join(words(texts[-1][1]))):
+        return Reply(TRANSFERRED)
+    return reply
 
 
 def _identity(who: Caller) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 Speaker = Literal["user", "assistant"]
 CallStatus = Literal["done", "running", "cancelled"]
+SYSTEM_ROLES = ("system", "developer")
 
 
 class MalformedMessages(ValueError):
@@ -95,7 +96,7 @@ def parse(messages: object) -> Conversation:
     for index, message in enumerate(messages):
         role = message["role"]
         text = _text(message.get("content"), index).strip()
-        if role in ("system", "developer"):
+        if role in SYSTEM_ROLES:
             system.append(text)
         elif role in ("user", "assistant"):
             if text:
@@ -105,6 +106,22 @@ def parse(messages: object) -> Conversation:
         elif role != "tool":
             raise MalformedMessages(f"messages[{index}] has the unknown role {role!r}")
     return Conversation("\n".join(system), tuple(entries))
+
+
+def without_note(messages: list[Any]) -> list[Any]:
+    """Drops what a control flow appended to have the last reply written again.
+
+    That is system messages at the end, and the quoted draft before them. A script's reply follows
+    from the conversation, so it repeats what it drafted.
+    """
+    end = len(messages)
+    while end and _role(messages[end - 1]) in SYSTEM_ROLES:
+        end -= 1
+    if not any(_role(message) not in SYSTEM_ROLES for message in messages[:end]):
+        return messages
+    if end < len(messages) and _role(messages[end - 1]) == "assistant":
+        end -= 1
+    return messages[:end]
 
 
 def without_stimulus(conversation: Conversation) -> Conversation:
@@ -132,6 +149,10 @@ def matched(
         if call.status == "done" and (call.name, call.arguments) == tuple(steps[len(positions)]):
             positions.append(at)
     return positions
+
+
+def _role(message: object) -> object:
+    return message.get("role") if isinstance(message, dict) else None
 
 
 def _text(content: object, index: int) -> str:

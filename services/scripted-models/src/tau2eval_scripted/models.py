@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-Role = Literal["agent", "user", "judge"]
+Role = Literal["agent", "user", "judge", "checker"]
 Outcome = Literal["passed", "failed", "not_run"]
 
 
@@ -184,6 +184,26 @@ EXPECTED_OUTCOMES: Mapping[str, ScriptedModel] = MappingProxyType(
                 id="scripted/judge",
                 role="judge",
                 does="Decides the adopted assertions by its table of evidence.",
+            ),
+            ScriptedModel(
+                id="scripted/checker",
+                role="checker",
+                does="Answers the helper tasks of the control flows by simple rules.",
+            ),
+            ScriptedModel(
+                id="scripted/checker-strict",
+                role="checker",
+                does="Finds fault with everything, and names no conflict.",
+            ),
+            ScriptedModel(
+                id="scripted/checker-outage",
+                role="checker",
+                does="Answers every helper task with HTTP 500.",
+            ),
+            ScriptedModel(
+                id="scripted/checker-babble",
+                role="checker",
+                does="Answers every helper task with words that hold no JSON.",
             ),
         )
     }

@@ -1,0 +1,66 @@
+"""Which scenario a request is about when no header tells: the official tau2 CLI sends none.
+
+The caller is known by the instructions in its system prompt, the agent by the caller's first words.
+Two tasks may have the same: then the model id must name one, as scripted/gold@15 does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tau2eval_airline import get_scenario
+
+from .caller import opening
+from .catalog import Catalog, Plan
+from .conversation import Conversation, words
+
+DOMAIN = "tau2_airline"
+
+
+class Recogniser:
+    """Finds plans by what was said.
+
+    Args:
+        catalog: The plans of the scenarios.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._openings: dict[str, str] = {}
+        self._instructions: dict[str, tuple[str, ...]] = {}
+        for name in catalog.names():
+            plan = catalog.get(name)
+            assert plan is not None
+            self._openings[name] = _plain(opening(plan.caller))
+            told = get_scenario(name).tau2_task["user_scenario"]["instructions"]
+            self._instructions[name] = tuple(
+                _plain(told[part])
+                for part in ("reason_for_call", "known_info", "task_instructions")
+                if told.get(part)
+            )
+
+    def named(self, task: str) -> Plan | None:
+        """Returns the plan of a scenario or of a tau2 task id, or None."""
+        return self._catalog.get(task) or self._catalog.get(f"{DOMAIN}__{task}")
+
+    def of_agent(self, conversation: Conversation) -> list[Plan]:
+        """Returns the plans whose caller opened the conversation."""
+        said = _plain(" ".join(text for _, text in conversation.texts("user")))
+        return self._plans(name for name, text in self._openings.items() if text in said)
+
+    def of_caller(self, conversation: Conversation) -> list[Plan]:
+        """Returns the plans whose instructions stand in the system text."""
+        told = _plain(conversation.system)
+        return self._plans(
+            name
+            for name, parts in self._instructions.items()
+            if all(part in told for part in parts)
+        )
+
+    def _plans(self, names: Iterable[str]) -> list[Plan]:
+        return [plan for name in names if (plan := self._catalog.get(name)) is not None]
+
+
+def _plain(text: str) -> str:
+    # Spaces around it: a text is never found within a word.
+    return f" {' '.join(words(text))} "
