@@ -122,7 +122,7 @@ async def test_errors_carry_their_kind(gateway, upstream, h, status, code, grpc_
 
 async def test_own_refusals(gateway, upstream, h):
     for body, code, grpc_code in (
-        (h.ask("marina/verify:scripted/x"), "control_flow_unavailable", C.INVALID_ARGUMENT),
+        (h.ask("marina/verify:scripted/x+"), "invalid_model", C.INVALID_ARGUMENT),
         (h.ask("nobody"), "model_not_found", C.NOT_FOUND),
         (h.ask("scripted/x", stream=True), "invalid_request_error", C.INVALID_ARGUMENT),
         ({"model": "scripted/x"}, "invalid_request_error", C.INVALID_ARGUMENT),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tau2eval_gateway.call import format_cost
+from tau2eval_gateway.requests import format_cost
 from tau2eval_gateway.errors import provider_error
 from tau2eval_gateway.redaction import Redactor
 from tau2eval_gateway.requests import body_for_model, parse_chat_request

@@ -5,22 +5,31 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from tau2eval_gateway.errors import GatewayError
+from tau2eval_gateway.flows.base import Spent, sum_costs
+from tau2eval_gateway.flows.ids import PLAIN_ARM
 from tau2eval_gateway.ledger import Ledger
 from tau2eval_gateway.ledger_schema import LedgerRow
-from tau2eval_gateway.requests import CallContext, CallMetadata
+from tau2eval_gateway.requests import CallContext, CallMetadata, format_cost
 from tau2eval_gateway.upstreams.base import Upstream, UpstreamCall
 from tau2eval_gateway.usage import Usage, estimate, read_usage, written_chars
 
 logger = logging.getLogger(__name__)
 
-PLAIN_ARM = "single"
-"""Arm of a model id without a control flow."""
 CANCELLED_STATUS = 499
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What control flows did before a stream began: their headers, and their own calls."""
+
+    headers: Mapping[str, str]
+    spent: Sequence[Spent]
 
 
 class CallRecord:
@@ -33,6 +42,7 @@ class CallRecord:
         key_id: With which key.
         ledger: Gets the row.
         ended: Called once, with the row.
+        around: Control flows around a stream; None: none.
     """
 
     def __init__(
@@ -43,6 +53,7 @@ class CallRecord:
         key_id: str,
         ledger: Ledger,
         ended: Callable[[], None],
+        around: Around | None = None,
     ) -> None:
         self._call = call
         self._upstream = upstream
@@ -50,6 +61,7 @@ class CallRecord:
         self._key_id = key_id
         self._ledger = ledger
         self._ended = ended
+        self._around = around
         self._time = datetime.now(UTC)
         self._started = time.monotonic()
         self._first_byte: float | None = None
@@ -121,17 +133,11 @@ class CallRecord:
 
     def metadata(self, cost: float | None = None) -> CallMetadata:
         """Returns what is ours in the answer, as far as it is known."""
-        headers = {"x-marina-upstream-model": self.upstream_model}
-        if cost is not None:
-            headers["x-marina-cost-usd"] = format_cost(cost)
-        if self._context.session_id:
-            headers["x-marina-session"] = self._context.session_id
-        return CallMetadata(
-            request_id=self._context.request_id,
-            upstream_model=self.upstream_model,
-            cost_usd=cost,
-            headers=headers,
-        )
+        around = self._around
+        if around is None:
+            return call_metadata(self._context, self.upstream_model, cost, {})
+        total = None if cost is None else sum_costs([*around.spent, Spent(cost)])
+        return call_metadata(self._context, self.upstream_model, total, around.headers)
 
     def _take_common(self, body: Mapping[str, Any]) -> None:
         if isinstance(model := body.get("model"), str) and model:
@@ -189,7 +195,25 @@ class CallRecord:
         )
 
 
-def format_cost(cost: float) -> str:
-    """Writes dollars as a plain decimal number."""
-    text = f"{cost:.10f}".rstrip("0")
-    return text + "0" if text.endswith(".") else text
+def call_metadata(
+    context: CallContext, upstream_model: str, cost: float | None, headers: Mapping[str, str]
+) -> CallMetadata:
+    """Returns what is ours in an answer.
+
+    Args:
+        context: Who asked.
+        upstream_model: Id that the upstream was asked for.
+        cost: Of all calls of the request, in dollars; None when unknown.
+        headers: x-marina-* headers of control flows.
+    """
+    ours = {"x-marina-upstream-model": upstream_model}
+    if cost is not None:
+        ours["x-marina-cost-usd"] = format_cost(cost)
+    if context.session_id:
+        ours["x-marina-session"] = context.session_id
+    return CallMetadata(
+        request_id=context.request_id,
+        upstream_model=upstream_model,
+        cost_usd=cost,
+        headers={**ours, **headers},
+    )

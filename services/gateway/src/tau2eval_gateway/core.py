@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
-from tau2eval_gateway.call import CallRecord
+from tau2eval_gateway.call import Around, CallRecord, call_metadata
 from tau2eval_gateway.errors import GatewayError, TooMany, UpstreamError, timeout_error
+from tau2eval_gateway.flows.base import Reply, Spent, sum_costs
+from tau2eval_gateway.flows.ids import CREW_PREFIX, CrewPlan, Plan, read_model_id
+from tau2eval_gateway.flows.pipeline import Asked, Pipeline
 from tau2eval_gateway.ledger import Ledger
 from tau2eval_gateway.redaction import Redactor
 from tau2eval_gateway.requests import CallContext, ChatRequest, ChatResult, refused
@@ -63,14 +66,21 @@ class GatewayCore:
         self._bounds = bounds
         self._max_calls = max_calls
         self._calls = 0
+        self._pipeline: Pipeline | None = None
+        self._crews: Mapping[str, CrewPlan] = {}
 
     @property
     def ledger(self) -> Ledger:
         """The spend ledger."""
         return self._ledger
 
+    def use_flows(self, pipeline: Pipeline, crews: Mapping[str, CrewPlan]) -> None:
+        """Serves marina/ and marina: ids from now on."""
+        self._pipeline = pipeline
+        self._crews = crews
+
     async def complete(self, request: ChatRequest, context: CallContext, key_id: str) -> ChatResult:
-        """Asks a model for a whole answer.
+        """Asks a model, through the control flows of its id, for a whole answer.
 
         Cancelling this cancels the upstream's call; the ledger gets its row in every case.
 
@@ -83,6 +93,20 @@ class GatewayCore:
                 "the streaming call",
                 param="stream",
             )
+        plan = self._plan(request)
+        if plan is None:
+            asked = await self.ask(request, context, key_id)
+            return ChatResult(body=asked.reply.raw, metadata=asked.metadata)
+        pipeline = self._flows()
+        reply, flow_context, headers = await pipeline.complete(plan, request, context, key_id)
+        cost = sum_costs(flow_context.spent)
+        return ChatResult(
+            body=reply.raw,
+            metadata=call_metadata(context, reply.upstream_model, cost, headers),
+        )
+
+    async def ask(self, request: ChatRequest, context: CallContext, key_id: str) -> Asked:
+        """Makes one upstream call for a plain model id; see `complete`."""
         route = self._router.find(request.model)
         call, upstream = self._prepare(route, request, context)
         record = self._begin(call, upstream, context, key_id)
@@ -105,7 +129,13 @@ class GatewayCore:
             record.fail(error)
             raise error from None
         record.take_answer(answer.body)
-        return ChatResult(body=answer.raw, metadata=record.succeed())
+        metadata = record.succeed()
+        usage = answer.body.get("usage")
+        return Asked(
+            Reply(answer.raw, answer.body, metadata.upstream_model),
+            Spent(metadata.cost_usd, usage if isinstance(usage, dict) else {}),
+            metadata,
+        )
 
     async def stream(self, request: ChatRequest, context: CallContext, key_id: str) -> ChatStream:
         """Opens a stream and returns when its first event is there.
@@ -115,9 +145,18 @@ class GatewayCore:
         Raises:
             GatewayError: Nothing came of it; see `tau2eval_gateway.errors`.
         """
+        plan = self._plan(request)
+        around = None
+        if plan is not None:
+            pipeline = self._flows()
+            request, flow_context, headers = await pipeline.prepare_stream(
+                plan, request, context, key_id
+            )
+            around = Around(headers, flow_context.spent)
+            context = replace(context, arm=plan.arm)
         route = self._router.find(request.model)
         call, upstream = self._prepare(route, request, context)
-        record = self._begin(call, upstream, context, key_id)
+        record = self._begin(call, upstream, context, key_id, around)
         stream = ChatStream(
             call,
             upstream,
@@ -131,7 +170,7 @@ class GatewayCore:
 
     async def list_models(self) -> list[str]:
         """Returns the model ids that can be asked for by name, scripted ones included."""
-        names = set(self._router.names())
+        names = {*self._router.names(), *(f"{CREW_PREFIX}{name}" for name in self._crews)}
         for deployment in self._router.own_patterns():
             route = Route(deployment, deployment.model)
             for model in await self._direct.list_models(route, _LIST_SECONDS):
@@ -142,6 +181,23 @@ class GatewayCore:
                 if found.deployment is deployment and found.upstream_model == model:
                     names.add(model)
         return sorted(names)
+
+    def _plan(self, request: ChatRequest) -> Plan | None:
+        """Reads the model id; every model in it must be there before anything is spent."""
+        plan = read_model_id(request.model, self._crews)
+        if plan is not None:
+            for model in (plan.agent_model, *plan.checkers):
+                self._router.check(model)
+        return plan
+
+    def _flows(self) -> Pipeline:
+        if self._pipeline is None:
+            raise refused(
+                "control flows are off in this gateway; ask for the plain model id",
+                code="control_flow_unavailable",
+                param="model",
+            )
+        return self._pipeline
 
     def _prepare(
         self, route: Route, request: ChatRequest, context: CallContext
@@ -164,7 +220,12 @@ class GatewayCore:
         return call, upstream
 
     def _begin(
-        self, call: UpstreamCall, upstream: Upstream, context: CallContext, key_id: str
+        self,
+        call: UpstreamCall,
+        upstream: Upstream,
+        context: CallContext,
+        key_id: str,
+        around: Around | None = None,
     ) -> CallRecord:
         if self._calls >= self._max_calls:
             raise TooMany(
@@ -175,7 +236,7 @@ class GatewayCore:
             )
         self._calls += 1
         ended: Callable[[], None] = self._end
-        return CallRecord(call, upstream, context, key_id, self._ledger, ended)
+        return CallRecord(call, upstream, context, key_id, self._ledger, ended, around)
 
     def _end(self) -> None:
         self._calls -= 1

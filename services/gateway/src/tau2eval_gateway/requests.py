@@ -110,6 +110,12 @@ class ChatResult:
     metadata: CallMetadata
 
 
+def format_cost(cost: float) -> str:
+    """Writes dollars as a plain decimal number."""
+    text = f"{cost:.10f}".rstrip("0")
+    return text + "0" if text.endswith(".") else text
+
+
 def refused(
     message: str,
     *,

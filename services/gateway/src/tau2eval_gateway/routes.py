@@ -76,11 +76,17 @@ class Router:
                 if match := pattern.fullmatch(model):
                     deployment = next(self._turns[name])
                     return Route(deployment, deployment.model.replace("*", match.group(1)))
-        raise ModelNotFound(
-            "no such model here; GET /v1/models lists the models that have names",
-            error_code="model_not_found",
-            param="model",
-        )
+        raise _unknown()
+
+    def check(self, model: str) -> None:
+        """Does what `find` does without taking a turn.
+
+        Raises:
+            ModelNotFound: No entry matches.
+        """
+        exact = model in self._groups and "*" not in model
+        if not exact and ("*" in model or not any(p.fullmatch(model) for _, p in self._patterns)):
+            raise _unknown()
 
     def names(self) -> list[str]:
         """Returns the model names without a wildcard."""
@@ -95,6 +101,14 @@ class Router:
             for deployment in group
             if deployment.own
         ]
+
+
+def _unknown() -> ModelNotFound:
+    return ModelNotFound(
+        "no such model here; GET /v1/models lists the models that have names",
+        error_code="model_not_found",
+        param="model",
+    )
 
 
 class Environment:
