@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tau2eval_gateway.model_list import Deployment
-from tau2eval_gateway.usage import Prices
+from tau2eval_gateway.prices import Prices
 
 
 @pytest.fixture

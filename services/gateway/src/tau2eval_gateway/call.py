@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tau2eval_gateway.errors import GatewayError
+from tau2eval_gateway.errors import GatewayError, UpstreamTimeout
 from tau2eval_gateway.flows.base import Spent, sum_costs
 from tau2eval_gateway.flows.ids import PLAIN_ARM
 from tau2eval_gateway.ledger import Ledger
 from tau2eval_gateway.ledger_schema import LedgerRow
 from tau2eval_gateway.requests import CallContext, CallMetadata, format_cost
 from tau2eval_gateway.upstreams.base import Upstream, UpstreamCall
-from tau2eval_gateway.usage import Usage, estimate, read_usage, written_chars
+from tau2eval_gateway.usage import Usage, complete_usage, merge, read_usage, written_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class CallRecord:
         self._first_byte: float | None = None
         self._served = ""
         self._usage: Usage | None = None
-        self._chars = 0
+        self._written = 0
         self._answered = False
         self.finished = False
 
@@ -94,7 +94,7 @@ class CallRecord:
         for choice in body.get("choices") or ():
             message = choice.get("message") if isinstance(choice, Mapping) else None
             if isinstance(message, Mapping):
-                self._chars += written_chars(message)
+                self._written += written_bytes(message)
 
     def take_chunk(self, chunk: Mapping[str, Any]) -> None:
         """Reads a chat.completion.chunk object."""
@@ -102,11 +102,11 @@ class CallRecord:
         for choice in chunk.get("choices") or ():
             delta = choice.get("delta") if isinstance(choice, Mapping) else None
             if isinstance(delta, Mapping):
-                self._chars += written_chars(delta)
+                self._written += written_bytes(delta)
 
     def succeed(self) -> CallMetadata:
         """Writes the row of a whole answer and returns what is ours in it."""
-        usage, cost = self._settle()
+        usage, cost = self._settle(whole=True)
         self._write("ok", 200, usage, cost)
         return self.metadata(cost)
 
@@ -114,7 +114,7 @@ class CallRecord:
         """Writes the row of a call that failed."""
         if self.finished:
             return
-        usage, cost = self._settle()
+        usage, cost = self._settle(whole=False, asked=isinstance(error, UpstreamTimeout))
         self._write(error.error_code, error.http_status, usage, cost)
         logger.warning(
             "call %s to %s failed: %s (HTTP %d)",
@@ -128,7 +128,7 @@ class CallRecord:
         """Writes the row of a call whose caller went away; does nothing after another end."""
         if self.finished:
             return
-        usage, cost = self._settle()
+        usage, cost = self._settle(whole=False)
         self._write("cancelled", CANCELLED_STATUS, usage, cost)
 
     def metadata(self, cost: float | None = None) -> CallMetadata:
@@ -143,17 +143,18 @@ class CallRecord:
         if isinstance(model := body.get("model"), str) and model:
             self._served = model
         if (usage := read_usage(body.get("usage"))) is not None:
-            self._usage = usage
+            self._usage = merge(self._usage, usage)
 
-    def _settle(self) -> tuple[Usage, float | None]:
-        """Returns tokens and dollars as the call's end finds them."""
-        if self._usage is not None:
-            usage = self._usage
-        elif self._answered:
-            usage = estimate(self._call.request.body, self._chars)
-        else:
-            # Refused or lost before anything came: nothing is known.
+    def _settle(self, *, whole: bool, asked: bool = True) -> tuple[Usage, float | None]:
+        """Returns tokens and dollars as the call's end finds them.
+
+        Args:
+            whole: The answer came to its end.
+            asked: The provider may have read the request, and may bill it.
+        """
+        if not (self._answered or asked):
             return Usage(), None
+        usage = complete_usage(self._usage, self._call.request.body, self._written, whole)
         if usage.cost_usd is not None:
             return usage, usage.cost_usd
         return usage, self._upstream.price(self._call, usage)

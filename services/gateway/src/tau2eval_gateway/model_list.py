@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import difflib
 import logging
+import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
 
-from tau2eval_gateway.usage import Prices
+from tau2eval_gateway.prices import Prices
 
 logger = logging.getLogger(__name__)
 
@@ -22,8 +24,15 @@ _UNUSED_SECTIONS = frozenset(
 )
 _OWN_PARAMS = frozenset({"model", "api_base", "api_key", "extra_headers", "timeout"})
 _PRICES = frozenset(
-    {"input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost"}
+    {
+        "input_cost_per_token",
+        "output_cost_per_token",
+        "cache_read_input_token_cost",
+        "cache_creation_input_token_cost",
+        "output_cost_per_reasoning_token",
+    }
 )
+_PRICE_ABOVE = re.compile(rf"({'|'.join(sorted(_PRICES))})_above_([1-9]\d{{0,4}})k_tokens")
 # What LiteLLM is told beside the request: credentials and places, nothing that changes the body.
 _LITELLM_PARAMS = frozenset(
     {"api_version", "organization", "custom_llm_provider", "region_name", "project", "tenant_id"}
@@ -93,11 +102,11 @@ def default_deployments(scripted_address: str) -> list[Deployment]:
     return deployments
 
 
-def load_deployments(path: Path) -> list[Deployment]:
-    """Reads a model list.
+def read_config(path: Path) -> dict[str, Any]:
+    """Returns the content of a model list's file.
 
     Raises:
-        ModelListError: The file cannot be read, or something in it is unknown or wrong.
+        ModelListError: It cannot be read or is no mapping.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -109,7 +118,17 @@ def load_deployments(path: Path) -> list[Deployment]:
         raise ModelListError(f"{path}{where}: not valid YAML") from None
     if not isinstance(content, dict):
         raise ModelListError(f"{path}: no mapping with model_list")
-    _check_keys(path, "", content, {"model_list"} | _UNUSED_SECTIONS)
+    return content
+
+
+def load_deployments(path: Path) -> list[Deployment]:
+    """Reads a model list.
+
+    Raises:
+        ModelListError: The file cannot be read, or something in it is unknown or wrong.
+    """
+    content = read_config(path)
+    _check_keys(path, "", content, {"model_list", "crews"} | _UNUSED_SECTIONS)
     for section in sorted(_UNUSED_SECTIONS & content.keys()):
         logger.warning("%s: %s belongs to LiteLLM's proxy and is not used here", path, section)
     entries = content.get("model_list")
@@ -142,7 +161,7 @@ def _deployment(path: Path, where: str, entry: object) -> Deployment:
         api_key=_optional(path, f"{where}.litellm_params.api_key", params),
         extra_headers={str(name): str(value) for name, value in headers.items()},
         timeout_seconds=float(timeout) if timeout is not None else None,
-        params={k: v for k, v in params.items() if k not in _OWN_PARAMS | _PRICES},
+        params={k: v for k, v in params.items() if k not in _OWN_PARAMS and not _is_price(k)},
         prices=_prices(path, where, {**info, **params}),
         own=own,
     )
@@ -173,20 +192,41 @@ def _check(path: Path, where: str, deployment: Deployment) -> None:
         raise ModelListError(f"{path}: {where}.model_name: names under marina are reserved")
 
 
+def _is_price(key: str) -> bool:
+    return key in _PRICES or _PRICE_ABOVE.fullmatch(key) is not None
+
+
 def _prices(path: Path, where: str, values: Mapping[str, Any]) -> Prices | None:
-    given = {key: values[key] for key in _PRICES if values.get(key) is not None}
+    given = {key: values[key] for key in values if _is_price(key) and values[key] is not None}
     for key, value in given.items():
-        if not _is_number(value) or value < 0:
+        if not _is_number(value) or not 0 <= value < math.inf:
             raise ModelListError(f"{path}: {where}: {key} is not a number of dollars")
     if not given:
         return None
     for key in ("input_cost_per_token", "output_cost_per_token"):
         if key not in given:
             raise ModelListError(f"{path}: {where}: prices are given without {key}")
+    steps: dict[int, dict[str, float]] = {}
+    for key, value in given.items():
+        if match := _PRICE_ABOVE.fullmatch(key):
+            steps.setdefault(int(match.group(2)) * 1000, {})[match.group(1)] = value
+    # What a step does not name costs what it costs below it.
+    names = {key: float(value) for key, value in given.items() if key in _PRICES}
+    above: list[tuple[int, Prices]] = []
+    for tokens in sorted(steps):
+        names = {**names, **steps[tokens]}
+        above.insert(0, (tokens, _price_list(names)))
+    base = {key: float(value) for key, value in given.items() if key in _PRICES}
+    return replace(_price_list(base), above=tuple(above))
+
+
+def _price_list(names: Mapping[str, float]) -> Prices:
     return Prices(
-        input=float(given["input_cost_per_token"]),
-        output=float(given["output_cost_per_token"]),
-        cache_read=given.get("cache_read_input_token_cost"),
+        input=names["input_cost_per_token"],
+        output=names["output_cost_per_token"],
+        cache_read=names.get("cache_read_input_token_cost"),
+        cache_write=names.get("cache_creation_input_token_cost"),
+        reasoning=names.get("output_cost_per_reasoning_token"),
     )
 
 
@@ -222,6 +262,8 @@ def _check_keys(
 ) -> None:
     for key in mapping:
         if key in known or (families and str(key).startswith(families)):
+            continue
+        if known >= _PRICES and _is_price(str(key)):
             continue
         near = difflib.get_close_matches(str(key), known, n=2)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""

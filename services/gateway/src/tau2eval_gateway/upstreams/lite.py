@@ -85,15 +85,23 @@ class LiteLLMUpstream:
             litellm = self._module
             if litellm is None:
                 return None
+            tier = call.request.body.get("service_tier")
             prompt, completion = litellm.cost_per_token(
                 model=call.route.model,
                 usage_object=litellm.Usage(
+                    # Within prompt_tokens, as LiteLLM expects both kinds of cache tokens.
                     prompt_tokens=usage.prompt_tokens,
                     completion_tokens=usage.completion_tokens,
                     total_tokens=usage.prompt_tokens + usage.completion_tokens,
-                    prompt_tokens_details={"cached_tokens": usage.cached_tokens},
+                    prompt_tokens_details={
+                        "cached_tokens": usage.cached_tokens,
+                        "cache_creation_tokens": usage.cache_write_tokens,
+                    },
                     completion_tokens_details={"reasoning_tokens": usage.reasoning_tokens},
+                    cache_read_input_tokens=usage.cached_tokens,
+                    cache_creation_input_tokens=usage.cache_write_tokens,
                 ),
+                service_tier=tier if tier in ("flex", "priority") else None,
             )
         except Exception:
             # Whatever it raises: the table does not know the model.
@@ -191,7 +199,7 @@ class _Stream:
     def __aiter__(self) -> _Stream:
         return self
 
-    async def __anext__(self) -> SseEvent:
+    async def __anext__(self) -> list[SseEvent]:
         if self._done:
             raise StopAsyncIteration
         try:
@@ -203,10 +211,10 @@ class _Stream:
                 self._stream, "intermittent_finish_reason", None
             ):
                 raise truncated(self._call.route.provider) from None
-            return encode(DONE)
+            return [encode(DONE)]
         except Exception as error:
             raise map_error(self._litellm, error, self._call) from None
-        return encode(orjson.dumps(_tidy(chunk.model_dump(mode="json"))))
+        return [encode(orjson.dumps(_tidy(chunk.model_dump(mode="json"))))]
 
     async def aclose(self) -> None:
         close = getattr(self._stream, "aclose", None)
