@@ -28,7 +28,7 @@ _DEADLINE_MARGIN_SECONDS = 0.05
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class _Authenticated:
+class Authenticated:
     """Checks callers' keys when it is told to."""
 
     def __init__(self, keys: KeyRing | None) -> None:
@@ -48,7 +48,7 @@ class _Authenticated:
         return self._keys.authenticate(None)
 
 
-class ChatServicer(_Authenticated, gateway_pb2_grpc.ChatServiceServicer):
+class ChatServicer(Authenticated, gateway_pb2_grpc.ChatServiceServicer):
     """Chat completions for the services.
 
     Args:
@@ -82,9 +82,10 @@ class ChatServicer(_Authenticated, gateway_pb2_grpc.ChatServiceServicer):
         call_context = _call_context(request.context, context)
         chat = _streaming(parse_chat_request(request.body_json, self._max_body_bytes))
         async with await self._core.stream(chat, call_context, key_id) as stream:
-            async for event in stream:
-                if event.data is not None and event.data.strip():
-                    yield gateway_pb2.StreamChatCompletionResponse(chunk_json=event.data)
+            async for events in stream:
+                for event in events:
+                    if event.data is not None and not event.empty:
+                        yield gateway_pb2.StreamChatCompletionResponse(chunk_json=event.data)
         assert stream.metadata is not None
         yield gateway_pb2.StreamChatCompletionResponse(metadata=_metadata(stream.metadata))
 
@@ -96,7 +97,7 @@ class ChatServicer(_Authenticated, gateway_pb2_grpc.ChatServiceServicer):
         return gateway_pb2.ListModelsResponse(model_ids=await self._core.list_models())
 
 
-class SpendServicer(_Authenticated, gateway_pb2_grpc.SpendServiceServicer):
+class SpendServicer(Authenticated, gateway_pb2_grpc.SpendServiceServicer):
     """Reads the spend ledger."""
 
     def __init__(self, core: GatewayCore, keys: KeyRing | None) -> None:

@@ -26,6 +26,7 @@ from tau2eval_gateway.requests import (
 )
 from tau2eval_gateway.sse import DONE_EVENT
 from tau2eval_gateway.stream import ChatStream
+from tau2eval_gateway.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -122,26 +123,33 @@ class HttpApi:
 
 
 async def _relay(stream: ChatStream, response: web.StreamResponse) -> None:
+    watchdog = Watchdog()
+    end: bytes | None = None
     try:
-        async for event in stream:
-            await _write(response, event.raw)
+        async for events in stream:
+            data = b"".join([event.raw for event in events])
+            if stream.metadata is not None:
+                end = data + DONE_EVENT
+                break
+            with watchdog.until(asyncio.get_running_loop().time() + _MAX_SEGMENT_SECONDS):
+                await response.write(data)
+        else:
+            end = DONE_EVENT
     except GatewayError as error:
         # No [DONE]: the client must not take what it has for a whole answer.
-        await _write(response, b"data: " + error.body_json() + b"\n\n")
+        end = b"data: " + error.body_json() + b"\n\n"
+    except TimeoutError:
+        raise ConnectionResetError("the client does not read") from None
     except ConnectionError:
         raise
     except Exception as error:
         logger.error("unexpected %s in a stream", type(error).__name__, exc_info=True)
-        await _write(response, b"data: " + _internal_error().body_json() + b"\n\n")
-    else:
-        await _write(response, DONE_EVENT)
-    await response.write_eof()
-
-
-async def _write(response: web.StreamResponse, data: bytes) -> None:
+        end = b"data: " + _internal_error().body_json() + b"\n\n"
+    finally:
+        watchdog.close()
     try:
         async with asyncio.timeout(_MAX_SEGMENT_SECONDS):
-            await response.write(data)
+            await response.write_eof(end)
     except TimeoutError:
         raise ConnectionResetError("the client does not read") from None
 

@@ -9,8 +9,10 @@ DONE = b"[DONE]"
 DONE_EVENT = b"data: [DONE]\n\n"
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 
-_END = re.compile(rb"\r\n\r\n|\n\n|\r\r(?!\n)|\n\r\n")
+# Two line ends in a row. A CR is a line end of its own only where no LF follows it.
+_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 _LINE = re.compile(rb"\r\n|\n|\r")
+_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,16 @@ class SseEvent:
 
     raw: bytes
     data: bytes | None
+
+    @property
+    def empty(self) -> bool:
+        """Whether it holds no data: a comment, a name or a blank line."""
+        return self.data is None or not self.data.strip()
+
+    @property
+    def done(self) -> bool:
+        """Whether it is the sentinel that ends OpenAI's streams."""
+        return self.data is not None and self.data.strip() == DONE
 
 
 class EventTooLargeError(ValueError):
@@ -43,6 +55,9 @@ class SseSplitter:
         Raises:
             EventTooLargeError: An event grows without end.
         """
+        if not self._buffer and piece.endswith(b"\n\n") and b"\r" not in piece:
+            # What nearly all upstreams send: whole events, with LF alone.
+            return [_event(part + b"\n\n") for part in piece[:-2].split(b"\n\n")]
         self._buffer += piece
         events: list[SseEvent] = []
         start = 0
@@ -59,10 +74,13 @@ class SseSplitter:
         return events
 
     def rest(self) -> SseEvent | None:
-        """Returns what stands behind the last empty line, as an event, at the stream's end."""
-        rest = bytes(self._buffer)
+        """Returns what stands behind the last empty line at the stream's end, as a whole event.
+
+        It gets the empty line that it lacks, or whatever follows would become a part of it.
+        """
+        rest = bytes(self._buffer).rstrip(b"\r\n")
         self._buffer.clear()
-        return _event(rest) if rest.strip() else None
+        return _event(rest + b"\n\n") if rest.strip() else None
 
 
 def encode(data: bytes) -> SseEvent:
@@ -71,9 +89,11 @@ def encode(data: bytes) -> SseEvent:
 
 
 def _event(raw: bytes) -> SseEvent:
+    if raw.startswith(b"data: ") and raw.find(b"\n") == len(raw) - 2 and b"\r" not in raw:
+        return SseEvent(raw=raw, data=raw[6:-2])
     lines: list[bytes] = []
-    for line in _LINE.split(raw):
-        if line.startswith(b"data:"):
-            value = line[5:]
+    for line in _LINE.split(raw.removeprefix(_BOM)):
+        name, _, value = line.partition(b":")
+        if name == b"data":
             lines.append(value[1:] if value.startswith(b" ") else value)
     return SseEvent(raw=raw, data=b"\n".join(lines) if lines else None)

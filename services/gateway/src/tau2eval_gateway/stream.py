@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -12,15 +12,16 @@ import orjson
 from tau2eval_gateway.call import CallRecord
 from tau2eval_gateway.errors import GatewayError, UpstreamError, provider_error, timeout_error
 from tau2eval_gateway.requests import CallMetadata
-from tau2eval_gateway.sse import DONE, SseEvent
+from tau2eval_gateway.sse import SseEvent
 from tau2eval_gateway.upstreams.base import Upstream, UpstreamCall, UpstreamStream
+from tau2eval_gateway.watchdog import Watchdog
 
 
 class ChatStream:
-    """Iterates over the events of an answer, without [DONE].
+    """Iterates over the events of an answer, without [DONE]: lists of what came at once.
 
     It ends cleanly only when the upstream's stream was whole: with [DONE], or with a
-    finish_reason for every choice. Everything else raises. After a clean end `metadata` is set.
+    finish_reason for every choice. Everything else raises, after the events before it.
 
     Args:
         call: What is asked.
@@ -29,6 +30,9 @@ class ChatStream:
         first_byte_seconds: Bound on the first event.
         idle_seconds: Bound between two events.
         clean: Redacts the message of an error.
+
+    Attributes:
+        metadata: Set when the end has been seen; the events given last are then the last ones.
     """
 
     def __init__(
@@ -47,29 +51,33 @@ class ChatStream:
         self._first_byte_seconds = first_byte_seconds
         self._idle_seconds = idle_seconds
         self._clean = clean
-        self._deadline = asyncio.get_running_loop().time() + call.total_seconds
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + call.total_seconds
+        self._watchdog = Watchdog()
         self._events: UpstreamStream | None = None
-        self._first: SseEvent | None = None
+        self._ready: list[SseEvent] = []
+        self._fault: GatewayError | None = None
         self._seen: set[int] = set()
         self._finished: set[int] = set()
         self._ended = False
         self.metadata: CallMetadata | None = None
 
     async def open(self) -> None:
-        """Asks the upstream and waits for its first event.
+        """Asks the upstream and waits for its first events.
 
         Raises:
             GatewayError: It refused, failed, or was too slow.
         """
         try:
-            async with self._bound("first_byte", self._first_byte_seconds):
+            with self._bound("first_byte", self._first_byte_seconds):
                 self._events = await self._upstream.stream(self._call)
-                self._first = await anext(self._events, None)
-            if self._first is None:
-                raise self._truncated()
-            self._record.first_byte()
-            # A stream that begins with an error is an error with a status of its own.
-            self._watch(self._first)
+                batch = await anext(self._events, None)
+            if batch is not None:
+                self._record.first_byte()
+            self._take(batch)
+            if self._fault is not None and all(event.empty for event in self._ready):
+                # A stream that begins with an error is an error with a status of its own.
+                raise self._fault
         except BaseException as error:
             await self._abandon(error)
             raise
@@ -81,18 +89,19 @@ class ChatStream:
     def __aiter__(self) -> ChatStream:
         return self
 
-    async def __anext__(self) -> SseEvent:
+    async def __anext__(self) -> list[SseEvent]:
+        if self._ready:
+            events, self._ready = self._ready, []
+            return events
         if self._ended:
             raise StopAsyncIteration
         try:
-            event = await self._next()
+            return await self._next()
         except StopAsyncIteration:
-            await self._finish()
             raise
         except BaseException as error:
             await self._abandon(error)
             raise
-        return event
 
     async def __aenter__(self) -> ChatStream:
         return self
@@ -108,33 +117,58 @@ class ChatStream:
     async def aclose(self) -> None:
         """Ends the upstream's call; a stream that was not read to its end counts as cancelled."""
         self._ended = True
+        self._ready = []
+        self._watchdog.close()
         self._record.cancel()
         events, self._events = self._events, None
         if events is not None:
             await events.aclose()
 
-    async def _next(self) -> SseEvent:
-        if self._first is not None:
-            event, self._first = self._first, None
-            if event.data is not None and event.data.strip() == DONE:
-                raise self._truncated()
-            return event
-        assert self._events is not None
-        async with self._bound("idle", self._idle_seconds):
-            following = await anext(self._events, None)
-        done = following is not None and (following.data or b"").strip() == DONE
-        if following is None or done:
-            # A [DONE] alone does not make an answer whole: every choice must have ended.
-            if self._whole():
+    async def _next(self) -> list[SseEvent]:
+        while True:
+            if self._fault is not None:
+                raise self._fault
+            assert self._events is not None
+            with self._bound("idle", self._idle_seconds):
+                batch = await anext(self._events, None)
+            self._take(batch)
+            if self._ready:
+                events, self._ready = self._ready, []
+                return events
+            if self._ended:
                 raise StopAsyncIteration
-            raise self._truncated()
-        self._watch(following)
-        return following
 
-    def _whole(self) -> bool:
+    def _take(self, batch: Sequence[SseEvent] | None) -> None:
+        """Sorts events into what goes to the caller and what comes after it: end or fault."""
+        for at, event in enumerate(batch or ()):
+            if event.done:
+                self._ready = list(batch or ())[:at]
+                self._end()
+                return
+            try:
+                self._watch(event)
+            except GatewayError as fault:
+                self._ready = list(batch or ())[:at]
+                self._fault = fault
+                return
+        if batch is None:
+            self._end()
+        else:
+            self._ready = list(batch)
+
+    def _end(self) -> None:
         wanted = self._call.request.body.get("n")
         wanted = wanted if isinstance(wanted, int) else 1
-        return self._seen <= self._finished and len(self._finished) >= wanted
+        # A [DONE] alone does not make an answer whole: every choice must have ended.
+        if self._seen <= self._finished and len(self._finished) >= wanted:
+            self._ended = True
+            self.metadata = self._record.succeed()
+        else:
+            self._fault = UpstreamError(
+                "the upstream's stream broke off before its end",
+                error_code="upstream_truncated",
+                provider=self._record.provider,
+            )
 
     def _watch(self, event: SseEvent) -> None:
         """Reads an event for usage, end and errors.
@@ -143,7 +177,7 @@ class ChatStream:
             GatewayError: It is an error, or is no chunk.
         """
         data = event.data
-        if data is None or not data.strip() or data.strip() == DONE:
+        if data is None or not data.strip():
             return
         try:
             chunk = orjson.loads(data)
@@ -172,13 +206,7 @@ class ChatStream:
         if choice.get("finish_reason"):
             self._finished.add(index)
 
-    async def _finish(self) -> None:
-        self._ended = True
-        self.metadata = self._record.succeed()
-        await self.aclose()
-
     async def _abandon(self, error: BaseException) -> None:
-        self._ended = True
         if isinstance(error, GatewayError):
             self._record.fail(self._clean(error))
         elif isinstance(error, Exception):
@@ -193,17 +221,11 @@ class ChatStream:
         await self.aclose()
 
     def _bound(self, phase: str, seconds: float) -> _Bound:
-        left = self._deadline - asyncio.get_running_loop().time()
-        if left < seconds:
-            return _Bound("total", left, self._call.total_seconds, self._record.provider)
-        return _Bound(phase, seconds, seconds, self._record.provider)
-
-    def _truncated(self) -> GatewayError:
-        return UpstreamError(
-            "the upstream's stream broke off before its end",
-            error_code="upstream_truncated",
-            provider=self._record.provider,
-        )
+        now = self._loop.time()
+        shown = seconds
+        if self._deadline - now < seconds:
+            phase, seconds, shown = "total", self._deadline - now, self._call.total_seconds
+        return _Bound(self._watchdog.until(now + seconds), phase, shown, self._record.provider)
 
     def _malformed(self) -> GatewayError:
         return UpstreamError(
@@ -214,22 +236,26 @@ class ChatStream:
 
 
 class _Bound:
-    """`asyncio.timeout` whose error says which phase was too slow."""
+    """A wait whose time-out says which phase was too slow."""
 
-    def __init__(self, phase: str, seconds: float, shown: float, provider: str) -> None:
-        self._error = timeout_error(phase, shown, provider)
-        self._timeout = asyncio.timeout(max(0.0, seconds))
+    __slots__ = ("_phase", "_provider", "_seconds", "_watchdog")
 
-    async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
+    def __init__(self, watchdog: Watchdog, phase: str, seconds: float, provider: str) -> None:
+        self._watchdog = watchdog
+        self._phase = phase
+        self._seconds = seconds
+        self._provider = provider
 
-    async def __aexit__(
+    def __enter__(self) -> None:
+        self._watchdog.__enter__()
+
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         try:
-            await self._timeout.__aexit__(kind, error, trace)
+            self._watchdog.__exit__(kind, error, trace)
         except TimeoutError:
-            raise self._error from None
+            raise timeout_error(self._phase, self._seconds, self._provider) from None

@@ -45,7 +45,7 @@ class UpstreamAnswer:
 
 
 class UpstreamStream(Protocol):
-    """Events of a stream that has begun.
+    """Events of a stream that has begun, in lists of what came at once; never an empty list.
 
     The iterator ends where the upstream's stream ends; whether it was whole is for the core to
     judge, from the events. [DONE] is among them where the upstream sends it.
@@ -54,8 +54,8 @@ class UpstreamStream(Protocol):
     def __aiter__(self) -> UpstreamStream:
         """Returns itself."""
 
-    async def __anext__(self) -> SseEvent:
-        """Returns the next event.
+    async def __anext__(self) -> list[SseEvent]:
+        """Returns the next events.
 
         Raises:
             GatewayError: The upstream failed.

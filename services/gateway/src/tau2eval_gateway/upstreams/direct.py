@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,7 +22,8 @@ from tau2eval_gateway.usage import Usage
 
 _MAX_ERROR_BYTES = 64 * 1024
 _ERROR_BODY_SECONDS = 5.0
-_READ_BYTES = 64 * 1024
+_DRAIN_SECONDS = 0.2
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 
 class OpenAICompatibleUpstream:
@@ -42,10 +43,10 @@ class OpenAICompatibleUpstream:
 
     async def complete(self, call: UpstreamCall) -> UpstreamAnswer:
         """Asks for a whole answer; see `Upstream`."""
-        async with _faults(call):
+        with _faults(call):
             response = await self._post(call)
             try:
-                raw = await response.read()
+                raw = await _whole_body(call, response)
             finally:
                 # Drops the line unless the answer was read to its end.
                 response.close()
@@ -57,13 +58,14 @@ class OpenAICompatibleUpstream:
             raise _no_answer(call, "is no JSON object")
         if body.get("error") and not body.get("choices"):
             raise provider_error(200, body, provider=call.route.provider)
-        if not isinstance(body.get("choices"), list):
+        choices = body.get("choices")
+        if not isinstance(choices, list) or not choices:
             raise _no_answer(call, "has no choices")
         return UpstreamAnswer(raw=raw, body=body)
 
     async def stream(self, call: UpstreamCall) -> _Stream:
         """Opens a stream; see `Upstream`."""
-        async with _faults(call):
+        with _faults(call):
             response = await self._post(call)
             content_type = response.content_type
             if content_type == "application/json":
@@ -146,35 +148,54 @@ class _Stream:
         self._call = call
         self._response = response
         self._splitter = SseSplitter()
-        self._ready: list[SseEvent] = []
+        self._done = False
         self._ended = False
 
     def __aiter__(self) -> _Stream:
         return self
 
-    async def __anext__(self) -> SseEvent:
-        while not self._ready:
-            if self._ended:
-                raise StopAsyncIteration
-            async with _faults(self._call):
-                piece = await self._response.content.read(_READ_BYTES)
-            if piece:
-                try:
-                    self._ready = self._splitter.feed(piece)[::-1]
-                except EventTooLargeError:
-                    raise _no_answer(self._call, "holds an event that is too large") from None
-            else:
+    async def __anext__(self) -> list[SseEvent]:
+        while not self._ended:
+            with _faults(self._call):
+                piece = await self._response.content.readany()
+            if not piece:
                 self._ended = True
-                if (rest := self._splitter.rest()) is not None:
-                    self._ready = [rest]
-        return self._ready.pop()
+                rest = self._splitter.rest()
+                if rest is None or _half(rest):
+                    break
+                return [rest]
+            try:
+                events = self._splitter.feed(piece)
+            except EventTooLargeError:
+                raise _no_answer(self._call, "holds an event that is too large") from None
+            if events:
+                self._done = self._done or any(event.done for event in events)
+                return events
+        raise StopAsyncIteration
 
     async def aclose(self) -> None:
+        if self._done and not self._response.content.at_eof():
+            # The end of the body comes right behind [DONE]; with it the connection can be kept.
+            with suppress(TimeoutError, aiohttp.ClientError, OSError):
+                async with asyncio.timeout(_DRAIN_SECONDS):
+                    if not await self._response.content.readany():
+                        self._ended = True
         if self._ended or self._response.content.at_eof():
             self._response.release()
         else:
             # A response that is not read to its end keeps the upstream at work: drop the line.
             self._response.close()
+
+
+def _half(event: SseEvent) -> bool:
+    """Whether this is half a JSON text, which is what a stream that breaks off leaves."""
+    if event.empty or event.done:
+        return False
+    try:
+        orjson.loads(event.data or b"")
+    except orjson.JSONDecodeError:
+        return True
+    return False
 
 
 def _ids(listed: Any) -> list[str]:
@@ -191,6 +212,17 @@ def _session(trust_env: bool) -> aiohttp.ClientSession:
         read_bufsize=256 * 1024,
         cookie_jar=aiohttp.DummyCookieJar(),
     )
+
+
+async def _whole_body(call: UpstreamCall, response: aiohttp.ClientResponse) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while piece := await response.content.readany():
+        pieces.append(piece)
+        size += len(piece)
+        if size > MAX_ANSWER_BYTES:
+            raise _no_answer(call, f"is larger than {MAX_ANSWER_BYTES} bytes")
+    return b"".join(pieces)
 
 
 async def _bounded_body(response: aiohttp.ClientResponse) -> bytes:
@@ -213,8 +245,8 @@ def _no_answer(call: UpstreamCall, what: str) -> GatewayError:
     )
 
 
-@asynccontextmanager
-async def _faults(call: UpstreamCall) -> AsyncIterator[None]:
+@contextmanager
+def _faults(call: UpstreamCall) -> Iterator[None]:
     """Turns what aiohttp raises into errors of the gateway."""
     provider = call.route.provider
     try:
