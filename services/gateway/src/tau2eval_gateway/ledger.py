@@ -68,6 +68,11 @@ class Ledger:
         self._writer: asyncio.Task[None] | None = None
         self.failing = False
 
+    @property
+    def engine(self) -> AsyncEngine:
+        """The database, for what else is kept in it; it ends with `stop`."""
+        return self._engine
+
     async def start(self) -> None:
         """Makes the table, writes what an earlier process left, and starts the writer.
 
