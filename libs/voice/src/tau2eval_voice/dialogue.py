@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tau2eval.voice.v1 import voice_pb2
-from tau2eval_voice.gateway_llm import Completion, ModelCallError, RequestedCall, TextCallback
+from tau2eval_voice.chat_answers import RequestedCall
+from tau2eval_voice.gateway_llm import Completion, ModelCallError, TextCallback
 from tau2eval_voice.outbox import Outbox
 from tau2eval_voice.tools import ToolBackend, ToolReply
 from tau2eval_voice.utterances import Utterance

@@ -16,15 +16,17 @@ import grpc
 from tau2eval.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from tau2eval.voice.v1 import voice_pb2
 from tau2eval_common.errors import InvalidInput, error_info
+from tau2eval_voice.chat_answers import Answer, RequestedCall, UnreadableAnswer
 
 logger = logging.getLogger(__name__)
 
 GATEWAY_DOMAIN = "tau2eval.gateway"
 DEFAULT_TIMEOUT_SECONDS = 120.0
 RETRIES = 2
-"""Further attempts after UNAVAILABLE, only while no chunk has arrived."""
+"""Further attempts after UNAVAILABLE, only while nothing has arrived."""
 _RETRY_BASE_SECONDS = 0.4
 _CONTROL_FLOW_PREFIXES = ("marina/", "marina:")
+_MARINA_HEADER = "x-marina-"
 _RESERVED = frozenset({"model", "messages", "tools", "stream", "stream_options", "n"})
 
 TextCallback = Callable[[str], Awaitable[None]]
@@ -45,21 +47,12 @@ class ModelCallError(Exception):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedCall:
-    """A tool call as the model wrote it; `arguments_json` may be anything."""
-
-    call_id: str
-    name: str
-    arguments_json: str
-
-
 @dataclass(slots=True)
 class Completion:
     """What a model call gave.
 
     Attributes:
-        text: The words, as streamed.
+        text: The words.
         tool_calls: Requested calls in order.
         usage: Tokens, price and times of the call.
     """
@@ -67,69 +60,6 @@ class Completion:
     text: str = ""
     tool_calls: list[RequestedCall] = field(default_factory=list)
     usage: voice_pb2.Usage = field(default_factory=voice_pb2.Usage)
-
-
-@dataclass(slots=True)
-class _PartialCall:
-    call_id: str = ""
-    name: str = ""
-    arguments: str = ""
-
-
-class _Assembly:
-    """Puts the chunks of one stream together."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.usage: Mapping[str, Any] = {}
-        self.metadata: gateway_pb2.CallMetadata | None = None
-        self.chunks = 0
-        self._calls: dict[int, _PartialCall] = {}
-
-    def add(self, chunk_json: bytes) -> str:
-        """Takes a chunk and returns the words in it."""
-        try:
-            chunk = json.loads(chunk_json)
-            self.chunks += 1
-            if usage := chunk.get("usage"):
-                self.usage = usage
-            choices = chunk.get("choices") or ()
-            delta = (choices[0].get("delta") or {}) if choices else {}
-            for part in delta.get("tool_calls") or ():
-                self._add_call(part)
-            words = delta.get("content") or delta.get("refusal") or ""
-            if not isinstance(words, str):
-                raise TypeError("content is no text")
-        except (ValueError, AttributeError, TypeError, KeyError) as error:
-            raise ModelCallError(
-                f"the gateway sent a chunk that cannot be read ({error})",
-                kind=voice_pb2.ERROR_KIND_GATEWAY,
-                code="malformed_chunk",
-            ) from error
-        self.text += words
-        return words
-
-    def _add_call(self, part: Mapping[str, Any]) -> None:
-        # Some providers send whole calls without an index.
-        index = part.get("index")
-        if index is None:
-            index = len(self._calls)
-        call = self._calls.setdefault(index, _PartialCall())
-        function = part.get("function") or {}
-        call.call_id = call.call_id or part.get("id") or ""
-        call.name += function.get("name") or ""
-        call.arguments += function.get("arguments") or ""
-
-    def calls(self) -> list[RequestedCall]:
-        """Returns the requested calls in order."""
-        return [
-            RequestedCall(
-                call_id=call.call_id or f"call_{index}",
-                name=call.name,
-                arguments_json=call.arguments.strip() or "{}",
-            )
-            for index, call in sorted(self._calls.items())
-        ]
 
 
 class GatewayModel:
@@ -153,6 +83,7 @@ class GatewayModel:
         self._stub = gateway_pb2_grpc.ChatServiceStub(channel)
         self._context = context
         self._model = model.model
+        self._whole = model.model.startswith(_CONTROL_FLOW_PREFIXES)
         self._parameters = parse_parameters(model)
         self._timeout = model.timeout_seconds or DEFAULT_TIMEOUT_SECONDS
 
@@ -162,8 +93,9 @@ class GatewayModel:
         tools: Sequence[Mapping[str, Any]],
         on_text: TextCallback,
     ) -> Completion:
-        """Asks the model once and streams its words to `on_text`.
+        """Asks the model once and gives its words to `on_text`, as they come.
 
+        Control flows look at whole answers, so the words of a marina id come all at once.
         Cancelling this coroutine cancels the call.
 
         Raises:
@@ -173,26 +105,33 @@ class GatewayModel:
             **self._parameters,
             "model": self._model,
             "messages": list(messages),
-            "stream": True,
-            "stream_options": {"include_usage": True},
         }
+        if not self._whole:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
         if tools:
             body["tools"] = [self._declared(tool) for tool in tools]
-        request = gateway_pb2.StreamChatCompletionRequest(
-            context=self._context, body_json=json.dumps(body).encode()
-        )
+        encoded = json.dumps(body).encode()
         started = time.monotonic()
         deadline = started + self._timeout
         for attempt in range(RETRIES + 1):
-            assembly = _Assembly()
+            call = _Call(on_text, started, deadline)
             try:
-                first_token = await self._attempt(request, assembly, on_text, started, deadline)
-                return self._completion(assembly, first_token, time.monotonic() - started)
+                if self._whole:
+                    await self._ask(encoded, call)
+                else:
+                    await self._stream(encoded, call)
+                return self._completion(call)
+            except UnreadableAnswer as error:
+                raise ModelCallError(
+                    f"the gateway sent what is no answer: {error}",
+                    kind=voice_pb2.ERROR_KIND_GATEWAY,
+                    code="malformed_answer" if self._whole else "malformed_chunk",
+                ) from error
             except grpc.aio.AioRpcError as error:
                 wait = _RETRY_BASE_SECONDS * 2**attempt * random.uniform(0.75, 1.25)  # noqa: S311
                 if (
                     error.code() is not grpc.StatusCode.UNAVAILABLE
-                    or assembly.chunks
+                    or call.answer.chunks
                     or attempt == RETRIES
                     or time.monotonic() + wait >= deadline
                 ):
@@ -206,57 +145,95 @@ class GatewayModel:
 
         Providers may refuse a member that OpenAI's API does not have.
         """
-        if self._model.startswith(_CONTROL_FLOW_PREFIXES):
+        if self._whole:
             return tool
         return {key: value for key, value in tool.items() if key != "annotations"}
 
-    async def _attempt(
-        self,
-        request: gateway_pb2.StreamChatCompletionRequest,
-        assembly: _Assembly,
-        on_text: TextCallback,
-        started: float,
-        deadline: float,
-    ) -> float:
-        """Runs one stream to its end and returns the seconds to the first token (0: none)."""
-        first_token = 0.0
-        call = self._stub.StreamChatCompletion(request, timeout=deadline - time.monotonic())
+    async def _ask(self, body: bytes, call: _Call) -> None:
+        """Runs one call without streaming."""
+        request = gateway_pb2.ChatCompletionRequest(context=self._context, body_json=body)
+        running = self._stub.ChatCompletion(request, timeout=call.remaining)
         try:
-            async for response in call:
-                if response.WhichOneof("message") == "metadata":
-                    assembly.metadata = response.metadata
-                    continue
-                words = assembly.add(response.chunk_json)
-                if not first_token and (words or assembly.calls()):
-                    first_token = time.monotonic() - started
-                if words:
-                    await on_text(words)
+            response = await running
         finally:
             # Does nothing to a call that has ended.
-            call.cancel()
-        if assembly.metadata is None:
+            running.cancel()
+        call.metadata = response.metadata
+        await call.take(call.answer.add_completion(response.body_json))
+
+    async def _stream(self, body: bytes, call: _Call) -> None:
+        """Runs one stream to its end."""
+        request = gateway_pb2.StreamChatCompletionRequest(context=self._context, body_json=body)
+        running = self._stub.StreamChatCompletion(request, timeout=call.remaining)
+        try:
+            async for response in running:
+                if response.WhichOneof("message") == "metadata":
+                    call.metadata = response.metadata
+                    continue
+                await call.take(call.answer.add_chunk(response.chunk_json))
+        finally:
+            running.cancel()
+        if call.metadata is None:
             raise ModelCallError(
                 "the gateway's stream ended without its metadata: it was cut off",
                 kind=voice_pb2.ERROR_KIND_GATEWAY,
                 code="truncated_stream",
             )
-        return first_token
 
-    def _completion(self, assembly: _Assembly, first_token: float, seconds: float) -> Completion:
-        usage = assembly.usage
-        details = usage.get("prompt_tokens_details") or {}
+    def _completion(self, call: _Call) -> Completion:
+        usage = call.answer.usage
         message = voice_pb2.Usage(
             model=self._model,
-            prompt_tokens=int(usage.get("prompt_tokens") or 0),
-            completion_tokens=int(usage.get("completion_tokens") or 0),
-            cached_tokens=int(details.get("cached_tokens") or 0),
-            latency_seconds=seconds,
-            first_token_seconds=first_token,
+            prompt_tokens=_count(usage, "prompt_tokens"),
+            completion_tokens=_count(usage, "completion_tokens"),
+            cached_tokens=_count(usage.get("prompt_tokens_details"), "cached_tokens"),
+            latency_seconds=time.monotonic() - call.started,
+            first_token_seconds=call.first_token,
         )
-        metadata = assembly.metadata
-        if metadata is not None and metadata.HasField("cost_usd"):
-            message.cost_usd = metadata.cost_usd
-        return Completion(text=assembly.text, tool_calls=assembly.calls(), usage=message)
+        metadata = call.metadata
+        if metadata is not None:
+            if metadata.HasField("cost_usd"):
+                message.cost_usd = metadata.cost_usd
+            for name, value in metadata.headers.items():
+                if name.lower().startswith(_MARINA_HEADER):
+                    message.marina_headers[name.lower()] = value
+        return Completion(text=call.answer.text, tool_calls=call.answer.calls(), usage=message)
+
+
+class _Call:
+    """One attempt.
+
+    Attributes:
+        answer: What has come of it.
+        metadata: What the gateway says of the call; None until then.
+        started: When the first attempt began, by the monotonic clock.
+        first_token: Seconds from then to the first word or tool call; 0: none yet.
+    """
+
+    def __init__(self, on_text: TextCallback, started: float, deadline: float) -> None:
+        self.answer = Answer()
+        self.metadata: gateway_pb2.CallMetadata | None = None
+        self.started = started
+        self.first_token = 0.0
+        self._deadline = deadline
+        self._on_text = on_text
+
+    @property
+    def remaining(self) -> float:
+        """Seconds that the call may still take."""
+        return self._deadline - time.monotonic()
+
+    async def take(self, words: str) -> None:
+        """Notes and passes on words that have just come; empty for none."""
+        if not self.first_token and (words or self.answer.calls()):
+            self.first_token = time.monotonic() - self.started
+        if words:
+            await self._on_text(words)
+
+
+def _count(usage: object, name: str) -> int:
+    value = usage.get(name) if isinstance(usage, Mapping) else None
+    return int(value) if isinstance(value, int | float) and 0 <= value < 2**62 else 0
 
 
 def parse_parameters(model: voice_pb2.ModelConfig) -> dict[str, Any]:

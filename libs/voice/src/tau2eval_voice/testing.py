@@ -36,9 +36,10 @@ class Reply:
         error_provider: The provider that failed; empty: the gateway itself refuses.
         error_after_chunks: The error comes after the words.
         metadata: False: the stream is cut off before its metadata.
-        raw: A chunk to send first, as it is.
+        raw: A chunk to send first, as it is; the body of an answer that is not streamed.
         wait: The reply begins when this is set.
         cost_usd: Price; None: unknown.
+        headers: The gateway's headers in the metadata.
     """
 
     text: str | Sequence[str] = ""
@@ -50,6 +51,7 @@ class Reply:
     raw: bytes | None = None
     wait: asyncio.Event | None = None
     cost_usd: float | None = 0.001
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -61,6 +63,8 @@ class ScriptedGateway(gateway_pb2_grpc.ChatServiceServicer):
         repeat: The last reply is given again and again.
         choose: Makes the reply of a call instead of the script.
         bodies: Chat bodies received.
+        streamed: Whether each was asked for as a stream.
+        cancelled: Set when a caller cancels a call whose reply waits.
         contexts: Who asked, for each body.
         address: Where it listens, while `running`.
     """
@@ -69,6 +73,8 @@ class ScriptedGateway(gateway_pb2_grpc.ChatServiceServicer):
     repeat: bool = False
     choose: Callable[[gateway_pb2.CallContext, dict[str, Any]], Reply] | None = None
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    streamed: list[bool] = field(default_factory=list)
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     contexts: list[gateway_pb2.CallContext] = field(default_factory=list)
     address: str = ""
 
@@ -84,18 +90,25 @@ class ScriptedGateway(gateway_pb2_grpc.ChatServiceServicer):
         finally:
             await server.stop(0)
 
+    async def ChatCompletion(
+        self,
+        request: gateway_pb2.ChatCompletionRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> gateway_pb2.ChatCompletionResponse:
+        """Gives the next reply as a whole."""
+        reply = await self._begin(request.context, request.body_json, streamed=False)
+        if reply.error:
+            await _fail(context, reply.error, reply.error_provider)
+        body = json.dumps(_whole(reply)).encode() if reply.raw is None else reply.raw
+        return gateway_pb2.ChatCompletionResponse(body_json=body, metadata=_metadata(reply))
+
     async def StreamChatCompletion(
         self,
         request: gateway_pb2.StreamChatCompletionRequest,
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[gateway_pb2.StreamChatCompletionResponse]:
         """Streams the next reply."""
-        body = json.loads(request.body_json)
-        self.bodies.append(body)
-        self.contexts.append(request.context)
-        reply = self._next(request.context, body)
-        if reply.wait is not None:
-            await reply.wait.wait()
+        reply = await self._begin(request.context, request.body_json, streamed=True)
         if reply.error and not reply.error_after_chunks:
             await _fail(context, reply.error, reply.error_provider)
         if reply.raw is not None:
@@ -105,10 +118,23 @@ class ScriptedGateway(gateway_pb2_grpc.ChatServiceServicer):
         if reply.error:
             await _fail(context, reply.error, reply.error_provider)
         if reply.metadata:
-            metadata = gateway_pb2.CallMetadata(request_id="request", upstream_model="model")
-            if reply.cost_usd is not None:
-                metadata.cost_usd = reply.cost_usd
-            yield gateway_pb2.StreamChatCompletionResponse(metadata=metadata)
+            yield gateway_pb2.StreamChatCompletionResponse(metadata=_metadata(reply))
+
+    async def _begin(
+        self, context: gateway_pb2.CallContext, body_json: bytes, *, streamed: bool
+    ) -> Reply:
+        body = json.loads(body_json)
+        self.bodies.append(body)
+        self.streamed.append(streamed)
+        self.contexts.append(context)
+        reply = self._next(context, body)
+        if reply.wait is not None:
+            try:
+                await reply.wait.wait()
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+        return reply
 
     def _next(self, context: gateway_pb2.CallContext, body: dict[str, Any]) -> Reply:
         if self.choose is not None:
@@ -261,6 +287,41 @@ class BotClient:
         self._changed.set()
 
 
+_USAGE = {
+    "prompt_tokens": 11,
+    "completion_tokens": 7,
+    "total_tokens": 18,
+    "prompt_tokens_details": {"cached_tokens": 3},
+}
+
+
+def _metadata(reply: Reply) -> gateway_pb2.CallMetadata:
+    metadata = gateway_pb2.CallMetadata(
+        request_id="request", upstream_model="model", headers=reply.headers
+    )
+    if reply.cost_usd is not None:
+        metadata.cost_usd = reply.cost_usd
+    return metadata
+
+
+def _whole(reply: Reply) -> dict[str, Any]:
+    text = reply.text if isinstance(reply.text, str) else "".join(reply.text)
+    message: dict[str, Any] = {"role": "assistant", "content": text or None}
+    if reply.calls:
+        message["tool_calls"] = [
+            {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+            for call_id, name, arguments in reply.calls
+        ]
+    return {
+        "id": "answer",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "model",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": _USAGE,
+    }
+
+
 def _chunks(reply: Reply) -> list[dict[str, Any]]:
     texts = [reply.text] if isinstance(reply.text, str) else reply.text
     chunks = [_chunk({"role": "assistant", "content": ""})]
@@ -281,13 +342,7 @@ def _chunks(reply: Reply) -> list[dict[str, Any]]:
             for index, (_, _, arguments) in enumerate(reply.calls)
         ]
         chunks += [_chunk({"tool_calls": begun}), _chunk({"tool_calls": rest})]
-    usage = {
-        "prompt_tokens": 11,
-        "completion_tokens": 7,
-        "total_tokens": 18,
-        "prompt_tokens_details": {"cached_tokens": 3},
-    }
-    chunks.append({**_chunk({}), "choices": [], "usage": usage})
+    chunks.append({**_chunk({}), "choices": [], "usage": _USAGE})
     return chunks
 
 
