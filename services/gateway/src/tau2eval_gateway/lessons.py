@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tau2eval_gateway.flows.messages import SYSTEM_ROLES, last_user_text
 from tau2eval_gateway.lesson_words import phrase_stems, telling_stems, words_of
-from tau2eval_gateway.requests import ChatRequest, with_members
+from tau2eval_gateway.requests import ChatRequest, insert_message
 
 MODES: Final = ("off", "observe", "armed")
 """From the least to the most that a mode lets happen."""
@@ -227,15 +227,13 @@ def weaker(first: str, second: str) -> str:
     return min(first, second, key=MODES.index)
 
 
-def header_value(mode: str, names: Sequence[str]) -> str | None:
-    """Returns the value of x-marina-lessons; None: there is no such header.
+def header_value(mode: str, names: Sequence[str]) -> str:
+    """Returns the value of x-marina-lessons.
 
     Args:
-        mode: Under which the request ran.
+        mode: "armed" or "observe"; under "off" there is no such header.
         names: Of the lessons that ride, or would ride under observe.
     """
-    if mode == "off":
-        return None
     return ("observe:" if mode == "observe" else "") + (",".join(names) or "0")
 
 
@@ -259,14 +257,13 @@ def insert_lessons(request: ChatRequest, message: str) -> ChatRequest:
     """
     if not message:
         return request
-    messages = list(request.body["messages"])
+    messages = request.body["messages"]
     at = 0
     while at < len(messages) and messages[at].get("role") in SYSTEM_ROLES:
         at += 1
     # A model that takes "developer" messages may refuse "system" ones beside them.
     role = messages[at - 1]["role"] if at else "system"
-    messages.insert(at, {"role": role, "content": message})
-    return with_members(request, messages=messages)
+    return insert_message(request, at, {"role": role, "content": message})
 
 
 def _runs(words: Sequence[str], longest: int) -> set[tuple[str, ...]]:

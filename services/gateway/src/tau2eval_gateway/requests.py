@@ -227,6 +227,29 @@ def append_messages(request: ChatRequest, *messages: Mapping[str, Any]) -> ChatR
     return ChatRequest(raw=raw, body=body, model=request.model, stream=request.stream)
 
 
+def insert_message(request: ChatRequest, at: int, message: Mapping[str, Any]) -> ChatRequest:
+    """Returns the request with a message before the one at a position; no other byte changes.
+
+    Args:
+        request: Stays as it is.
+        at: From 0; the number of messages to append.
+        message: The new one.
+    """
+    messages = request.body["messages"]
+    if at >= len(messages):
+        return append_messages(request, message)
+    body = {**request.body, "messages": [*messages[:at], message, *messages[at:]]}
+    try:
+        start, _ = _member_spans(request.raw, "messages")[-1]
+        text = request.raw.decode()
+        start = _item_start(text, start, at)
+    except (ValueError, RecursionError, IndexError):
+        raw = dump(body)
+    else:
+        raw = f"{text[:start]}{orjson.dumps(message).decode()},{text[start:]}".encode()
+    return ChatRequest(raw=raw, body=body, model=request.model, stream=request.stream)
+
+
 def dump(body: dict[str, Any]) -> bytes:
     """Writes a body.
 
@@ -267,6 +290,19 @@ def _member_spans(raw: bytes, name: str) -> list[tuple[int, int]]:
         if text[at : at + 1] == ",":
             at = _skip(text, at + 1)
     return spans
+
+
+def _item_start(text: str, start: int, index: int) -> int:
+    """Returns where an item of the list that begins at `start` begins, in characters."""
+    decoder = json.JSONDecoder()
+    at = _skip(text, start + 1)
+    for _ in range(index):
+        _, at = decoder.raw_decode(text, at)
+        at = _skip(text, at)
+        if text[at : at + 1] != ",":
+            raise ValueError("no comma")
+        at = _skip(text, at + 1)
+    return at
 
 
 def _skip(text: str, at: int) -> int:

@@ -12,6 +12,7 @@ from tau2eval_gateway.errors import GatewayError, timeout_error
 from tau2eval_gateway.flows.base import Flow, FlowContext, Inner, Reply, Spent, sum_costs
 from tau2eval_gateway.flows.ids import Plan
 from tau2eval_gateway.flows.state import ConversationState, StateStore, open_state
+from tau2eval_gateway.lessons import header_value, weaker
 from tau2eval_gateway.requests import (
     CallContext,
     CallMetadata,
@@ -227,16 +228,13 @@ class Pipeline:
     async def _with_lessons(
         self, plan: Plan, request: ChatRequest, context: FlowContext, headers: dict[str, str]
     ) -> ChatRequest:
-        mode = plan.lessons or (self._settings.lessons if "verify" in plan.flows else "off")
+        mode = plan.lessons or ("armed" if "verify" in plan.flows else "off")
+        mode = weaker(mode, self._settings.lessons)
         if mode == "off":
             return request
         match = await self._lessons.match(request.body) if self._lessons is not None else None
-        names = ",".join(match.names) if match is not None and match.names else "0"
-        if mode == "observe":
-            headers["x-marina-lessons"] = f"observe:{names}"
-            return request
-        headers["x-marina-lessons"] = names
-        if match is None or not match.message or self._lessons is None:
+        headers["x-marina-lessons"] = header_value(mode, match.names if match is not None else ())
+        if mode == "observe" or match is None or not match.message or self._lessons is None:
             return request
         context.lessons = match.message
         return self._lessons.insert(request, match.message)
