@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tau2eval_gateway.call import Around, CallRecord, call_metadata
 from tau2eval_gateway.errors import GatewayError, TooMany, UpstreamError, timeout_error
@@ -15,6 +16,7 @@ from tau2eval_gateway.flows.pipeline import Asked, Pipeline
 from tau2eval_gateway.ledger import Ledger
 from tau2eval_gateway.redaction import Redactor
 from tau2eval_gateway.requests import CallContext, ChatRequest, ChatResult, refused
+from tau2eval_gateway.retries import first_answer
 from tau2eval_gateway.routes import Route, Router
 from tau2eval_gateway.stream import ChatStream
 from tau2eval_gateway.upstreams.base import Upstream, UpstreamCall
@@ -23,16 +25,18 @@ from tau2eval_gateway.upstreams.direct import OpenAICompatibleUpstream
 logger = logging.getLogger(__name__)
 
 _LIST_SECONDS = 2.0
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Time-outs in seconds; see `GatewaySettings` for their meaning."""
+    """Time-outs in seconds, and how often a call is tried again; see `GatewaySettings`."""
 
     connect: float
     first_byte: float
     idle: float
     total: float
+    retries: int
 
 
 class GatewayCore:
@@ -106,8 +110,33 @@ class GatewayCore:
         )
 
     async def ask(self, request: ChatRequest, context: CallContext, key_id: str) -> Asked:
-        """Makes one upstream call for a plain model id; see `complete`."""
-        route = self._router.find(request.model)
+        """Asks the model of a plain id, again or elsewhere where that is safe; see `complete`."""
+        return await self._answer(
+            request, context, lambda route, inside: self._ask(route, request, inside, key_id)
+        )
+
+    async def _answer(
+        self,
+        request: ChatRequest,
+        context: CallContext,
+        attempt: Callable[[Route, CallContext], Awaitable[_Answer]],
+    ) -> _Answer:
+        total = self._bounds.total
+        if context.deadline_seconds is not None:
+            total = min(total, context.deadline_seconds)
+        return await first_answer(
+            self._router.find_all(request.model),
+            lambda route, left: attempt(
+                route, context if left == total else replace(context, deadline_seconds=left)
+            ),
+            retries=self._bounds.retries,
+            total_seconds=total,
+        )
+
+    async def _ask(
+        self, route: Route, request: ChatRequest, context: CallContext, key_id: str
+    ) -> Asked:
+        """Makes one upstream call."""
         call, upstream = self._prepare(route, request, context)
         record = self._begin(call, upstream, context, key_id)
         try:
@@ -154,7 +183,20 @@ class GatewayCore:
             )
             around = Around(headers, flow_context.spent)
             context = replace(context, arm=plan.arm)
-        route = self._router.find(request.model)
+        return await self._answer(
+            request,
+            context,
+            lambda route, inside: self._open(route, request, inside, key_id, around),
+        )
+
+    async def _open(
+        self,
+        route: Route,
+        request: ChatRequest,
+        context: CallContext,
+        key_id: str,
+        around: Around | None,
+    ) -> ChatStream:
         call, upstream = self._prepare(route, request, context)
         record = self._begin(call, upstream, context, key_id, around)
         stream = ChatStream(
@@ -244,6 +286,8 @@ class GatewayCore:
     def _clean(self, error: GatewayError, request: ChatRequest) -> GatewayError:
         error.message = self._redactor.clean(error.message, request.body)
         error.args = (error.message,)
+        if error.details:
+            error.details = self._redactor.clean_all(error.details, request.body)
         return error
 
 

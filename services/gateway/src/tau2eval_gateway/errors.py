@@ -6,6 +6,7 @@ the request; all other kinds are infrastructure.
 
 from __future__ import annotations
 
+import enum
 import json
 import re
 from collections.abc import Mapping
@@ -18,6 +19,10 @@ from tau2eval_common.errors import Tau2EvalError
 
 DOMAIN = "tau2eval.gateway"
 MAX_MESSAGE_CHARS = 1_000
+MAX_WORD_CHARS = 100
+MAX_DETAILS_BYTES = 4_000
+_UNSERVED = frozenset({429, 503, 529})
+"""Statuses by which a provider says that it has not done the work (529: Anthropic, overloaded)."""
 
 _CONTEXT_LENGTH = re.compile(
     r"context[ _-]?(length|window|size)|maximum context|prompt is too long|too many tokens"
@@ -51,6 +56,17 @@ _REFUSAL_CODES = frozenset(
 )
 
 
+class Retry(enum.Enum):
+    """Whether an upstream may be asked again after an error; see `tau2eval_gateway.retries`."""
+
+    NO = "no"
+    """It may have done the work."""
+    LATER = "later"
+    """It has done no work."""
+    AT_ONCE = "at once"
+    """Nor does it need a pause: a kept connection had been closed."""
+
+
 class GatewayError(Tau2EvalError):
     """A model call failed.
 
@@ -60,6 +76,8 @@ class GatewayError(Tau2EvalError):
         error_type: OpenAI's `type`.
         param: The member of the request that is at fault, if one is known.
         retry_after: The provider's Retry-After value, unchanged.
+        details: Further members of the provider's error object.
+        retry: Whether the same request may be sent again.
     """
 
     default_status = 500
@@ -76,6 +94,8 @@ class GatewayError(Tau2EvalError):
         provider: str = "",
         provider_status: int | None = None,
         retry_after: str | None = None,
+        details: Mapping[str, Any] | None = None,
+        retry: Retry = Retry.NO,
     ) -> None:
         self.http_status = http_status or self.default_status
         self.error_code = error_code
@@ -83,6 +103,8 @@ class GatewayError(Tau2EvalError):
         self.param = param
         self.provider = provider
         self.retry_after = retry_after
+        self.details = dict(details or {})
+        self.retry = retry
         metadata = {
             "http_status": str(self.http_status),
             "code": error_code,
@@ -100,6 +122,7 @@ class GatewayError(Tau2EvalError):
         """Returns the OpenAI-shaped error body."""
         return {
             "error": {
+                **self.details,
                 "message": self.message,
                 "type": self.error_type,
                 "code": self.error_code,
@@ -194,13 +217,18 @@ def provider_error(
     """
     error = _error_object(payload)
     message = _text(error.get("message")) or f"the provider answered with status {status}"
-    code = _text(error.get("code"))
-    kind = _text(error.get("type"))
-    param = _text(error.get("param")) or None
+    code = _text(error.get("code"))[:MAX_WORD_CHARS]
+    kind = _text(error.get("type"))[:MAX_WORD_CHARS]
+    param = _text(error.get("param"))[:MAX_WORD_CHARS] or None
     message = message[:MAX_MESSAGE_CHARS]
+    common: dict[str, Any] = {"provider": provider, "details": _further(error)}
+    if status in _UNSERVED:
+        common["retry"] = Retry.LATER
     if status < 400:
         status = _status_in_stream(code, kind)
-    common: dict[str, Any] = {"provider": provider, "provider_status": status}
+    elif status > 599:
+        status = 502
+    common["provider_status"] = status
     if status in (400, 413, 422) and not error:
         # A proxy's page, for instance: nobody has said what is wrong with the request.
         return UpstreamError(message, error_code="upstream_invalid_response", **common)
@@ -282,6 +310,9 @@ def _error_object(payload: bytes | Mapping[str, Any] | None) -> dict[str, Any]:
             payload = json.loads(payload)
         except (ValueError, RecursionError):
             return {}
+    if isinstance(payload, list) and len(payload) == 1:
+        # Google's way.
+        payload = payload[0]
     if not isinstance(payload, Mapping):
         return {}
     error = payload.get("error", payload)
@@ -291,6 +322,16 @@ def _error_object(payload: bytes | Mapping[str, Any] | None) -> dict[str, Any]:
         return {}
     # A JSON body of another shape ({"detail": "Not Found"}) says nothing about a model.
     return dict(error) if "message" in error or "code" in error or "type" in error else {}
+
+
+def _further(error: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the members of an error object that OpenAI's has not, unless they are large."""
+    known = ("message", "type", "code", "param")
+    found = {name: value for name, value in error.items() if name not in known}
+    try:
+        return found if found and len(orjson.dumps(found)) <= MAX_DETAILS_BYTES else {}
+    except (orjson.JSONEncodeError, RecursionError):
+        return {}
 
 
 def _text(value: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 _KEY_SHAPES = (
@@ -17,6 +17,9 @@ _SECRET_NAME = re.compile(r"(KEY|KEYS|TOKEN|SECRET|PASSWORD|CREDENTIALS)$")
 _HIDDEN = "[redacted]"
 _WINDOW = 24
 """Characters of prompt text in a row that count as an echo of the prompt."""
+_STEP = _WINDOW // 2
+_SEARCHED = 1_000_000
+"""Characters at both ends of a prompt that are searched."""
 
 
 class Redactor:
@@ -52,6 +55,24 @@ class Redactor:
             text = _hide_echoes(text, list(_strings(body.get("messages"))))
         return text
 
+    def clean_all(
+        self, value: Mapping[str, Any], body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Returns a JSON object with all its strings cleaned; see `clean`."""
+        cleaned = _mapped(value, lambda text: self.clean(text, body))
+        assert isinstance(cleaned, dict)
+        return cleaned
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {change(str(name)): _mapped(item, change) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_mapped(item, change) for item in value]
+    return value
+
 
 def _strings(value: object) -> Iterator[str]:
     """Yields the strings in a JSON value that are long enough to be an echo."""
@@ -68,17 +89,37 @@ def _strings(value: object) -> Iterator[str]:
 
 
 def _hide_echoes(text: str, sources: list[str]) -> str:
+    """Replaces what stands in the sources too, where it is at least `_WINDOW` characters long."""
     joined = "\x00".join(sources)
+    if len(joined) > 2 * _SEARCHED:
+        joined = joined[:_SEARCHED] + "\x00" + joined[-_SEARCHED:]
+    if not joined:
+        return text
     parts: list[str] = []
-    start = 0
-    while start < len(text):
-        if text[start : start + _WINDOW] in joined and start + _WINDOW <= len(text):
-            end = start + _WINDOW
-            while end < len(text) and text[start : end + 1] in joined:
-                end += 1
-            parts.append("[text of the request]")
-            start = end
-        else:
-            parts.append(text[start])
-            start += 1
-    return "".join(parts)
+    shown = at = 0
+    while at + _STEP <= len(text):
+        # Every echo covers one of these steps as a whole, so that few searches find all.
+        if text[at : at + _STEP] not in joined:
+            at += _STEP
+            continue
+        start, end = _grown(text, joined, at, shown)
+        if end - start < _WINDOW:
+            at += _STEP
+            continue
+        parts += [text[shown:start], "[text of the request]"]
+        shown = at = end
+    return "".join(parts) + text[shown:]
+
+
+def _grown(text: str, joined: str, at: int, shown: int) -> tuple[int, int]:
+    """Returns the longest echo around a step, of those that begin furthest to the left."""
+    for start in range(max(shown, at + _STEP - _WINDOW), at + 1):
+        end = start + _WINDOW
+        if end <= len(text) and text[start:end] in joined:
+            step = len(text)
+            while step:
+                while end + step <= len(text) and text[start : end + step] in joined:
+                    end += step
+                step //= 2
+            return start, end
+    return at, at + _STEP

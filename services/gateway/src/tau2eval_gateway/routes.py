@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,9 +52,7 @@ class Router:
         groups: dict[str, list[Deployment]] = {}
         for deployment in deployments:
             groups.setdefault(deployment.model_name, []).append(deployment)
-        self._turns: dict[str, Iterator[Deployment]] = {
-            name: itertools.cycle(group) for name, group in groups.items()
-        }
+        self._turns = {name: itertools.cycle(range(len(group))) for name, group in groups.items()}
         self._groups = groups
         patterns = [name for name in groups if "*" in name]
         self._patterns = [
@@ -63,20 +61,30 @@ class Router:
         ]
 
     def find(self, model: str) -> Route:
-        """Returns the route of a model id.
+        """Returns the route of a model id; see `find_all`."""
+        return self.find_all(model)[0]
+
+    def find_all(self, model: str) -> list[Route]:
+        """Returns the routes of a model id: the one whose turn it is, then those to fall back on.
 
         Raises:
             ModelNotFound: No entry matches.
         """
-        if model in self._groups and "*" not in model:
-            deployment = next(self._turns[model])
-            return Route(deployment, deployment.model)
         if "*" not in model:
+            if model in self._groups:
+                return [Route(deployment, deployment.model) for deployment in self._turn(model)]
             for name, pattern in self._patterns:
                 if match := pattern.fullmatch(model):
-                    deployment = next(self._turns[name])
-                    return Route(deployment, deployment.model.replace("*", match.group(1)))
+                    return [
+                        Route(deployment, deployment.model.replace("*", match.group(1)))
+                        for deployment in self._turn(name)
+                    ]
         raise _unknown()
+
+    def _turn(self, name: str) -> list[Deployment]:
+        group = self._groups[name]
+        first = next(self._turns[name])
+        return group[first:] + group[:first]
 
     def check(self, model: str) -> None:
         """Does what `find` does without taking a turn.

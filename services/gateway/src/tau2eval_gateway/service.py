@@ -93,6 +93,7 @@ class GatewayService:
                 first_byte=settings.first_byte_timeout_seconds,
                 idle=settings.idle_timeout_seconds,
                 total=settings.total_timeout_seconds,
+                retries=settings.retries,
             ),
             settings.max_sessions,
         )

@@ -69,6 +69,12 @@ class GatewaySettings(ServiceSettings):
     total_timeout_seconds: float = Field(
         default=600.0, gt=0, description="A whole call, plain or streamed."
     )
+    retries: int = Field(
+        default=2,
+        ge=0,
+        le=10,
+        description="Further attempts at a call that no upstream has begun to serve.",
+    )
     grpc_require_key: bool = Field(
         default=False,
         description="Ask gRPC callers for `authorization: Bearer KEY` metadata too.",

@@ -6,13 +6,21 @@ import asyncio
 import ipaddress
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
 
-from tau2eval_gateway.errors import GatewayError, UpstreamError, provider_error, timeout_error
+from tau2eval_gateway.errors import (
+    GatewayError,
+    Retry,
+    UpstreamError,
+    provider_error,
+    timeout_error,
+)
 from tau2eval_gateway.redaction import Redactor
 from tau2eval_gateway.requests import body_for_model
 from tau2eval_gateway.routes import Environment, Route
@@ -40,6 +48,7 @@ class OpenAICompatibleUpstream:
         # Proxies of the environment are for the outside world, not for our own machines.
         self._inside = _session(trust_env=False)
         self._outside = _session(trust_env=True)
+        self._sessions: dict[str, aiohttp.ClientSession] = {}
 
     async def complete(self, call: UpstreamCall) -> UpstreamAnswer:
         """Asks for a whole answer; see `Upstream`."""
@@ -99,7 +108,7 @@ class OpenAICompatibleUpstream:
 
     async def _post(self, call: UpstreamCall) -> aiohttp.ClientResponse:
         deployment = call.route.deployment
-        url = f"{self._environment.resolve(deployment.api_base).rstrip('/')}/chat/completions"
+        base = self._environment.resolve(deployment.api_base)
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         for name, value in deployment.extra_headers.items():
             headers[name] = self._environment.resolve(value)
@@ -108,17 +117,17 @@ class OpenAICompatibleUpstream:
             self._redactor.add(key)
             headers["Authorization"] = f"Bearer {key}"
         headers.update(call.headers)
-        response = await self._session(url).post(
-            url,
-            data=body_for_model(call.request, call.route.upstream_model),
-            headers=headers,
-            allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(
+        line = _Line()
+        with _faults(call, line):
+            response = await self._session(base).post(
+                f"{base.rstrip('/')}/chat/completions",
+                data=body_for_model(call.request, call.route.upstream_model),
+                headers=headers,
+                allow_redirects=False,
                 # The core bounds the other phases.
-                total=None,
-                sock_connect=call.connect_seconds,
-            ),
-        )
+                timeout=aiohttp.ClientTimeout(total=None, connect=call.connect_seconds),
+                trace_request_ctx=line,
+            )
         if response.status == 200:
             return response
         payload = await _bounded_body(response)
@@ -131,14 +140,19 @@ class OpenAICompatibleUpstream:
         )
 
     def _session(self, url: str) -> aiohttp.ClientSession:
-        host = urlsplit(url).hostname or ""
-        if host == "localhost":
-            return self._inside
-        try:
-            inside = ipaddress.ip_address(host).is_private
-        except ValueError:
-            return self._outside
-        return self._inside if inside else self._outside
+        session = self._sessions.get(url)
+        if session is None:
+            session = self._inside if _is_inside(url) else self._outside
+            self._sessions[url] = session
+        return session
+
+
+@dataclass(slots=True)
+class _Line:
+    """What becomes known of the connection of one call."""
+
+    kept: bool = False
+    """It had served another call before."""
 
 
 class _Stream:
@@ -204,14 +218,32 @@ def _ids(listed: Any) -> list[str]:
     return [name for name in found if isinstance(name, str)]
 
 
+def _is_inside(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return False
+
+
 def _session(trust_env: bool) -> aiohttp.ClientSession:
+    tracing = aiohttp.TraceConfig()
+    tracing.on_connection_reuseconn.append(_note_kept)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=10),
         trust_env=trust_env,
         auto_decompress=True,
         read_bufsize=256 * 1024,
         cookie_jar=aiohttp.DummyCookieJar(),
+        trace_configs=[tracing],
     )
+
+
+async def _note_kept(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
+    if isinstance(line := context.trace_request_ctx, _Line):
+        line.kept = True
 
 
 async def _whole_body(call: UpstreamCall, response: aiohttp.ClientResponse) -> bytes:
@@ -246,26 +278,44 @@ def _no_answer(call: UpstreamCall, what: str) -> GatewayError:
 
 
 @contextmanager
-def _faults(call: UpstreamCall) -> Iterator[None]:
-    """Turns what aiohttp raises into errors of the gateway."""
+def _faults(call: UpstreamCall, line: _Line | None = None) -> Iterator[None]:
+    """Turns what aiohttp raises into errors of the gateway.
+
+    Args:
+        call: The call.
+        line: Given as long as no answer has begun.
+    """
     provider = call.route.provider
     try:
         yield
     except aiohttp.ServerTimeoutError:
-        raise timeout_error("connect", call.connect_seconds, provider) from None
+        slow = timeout_error("connect", call.connect_seconds, provider)
+        slow.retry = Retry.LATER
+        raise slow from None
     except aiohttp.ClientPayloadError as error:
         raise _broken("broke off in the middle of its answer", error, provider) from None
     except aiohttp.ClientConnectorError as error:
-        raise _broken("cannot be connected to", error, provider) from None
+        raise _broken("cannot be connected to", error, provider, Retry.LATER) from None
     except (aiohttp.ClientError, ConnectionError) as error:
-        raise _broken("closed the connection", error, provider) from None
+        # A server closes an idle connection at any time, also just when the next request is on
+        # its way; then it has not read it. On a new connection nobody can say what it has read.
+        retry = Retry.AT_ONCE if line is not None and line.kept and _gone(error) else Retry.NO
+        raise _broken("closed the connection", error, provider, retry) from None
 
 
-def _broken(what: str, error: Exception, provider: str) -> UpstreamError:
+def _gone(error: Exception) -> bool:
+    """Whether the peer has closed without a byte of an answer."""
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return isinstance(error.message, str)
+    return isinstance(error, OSError) and not isinstance(error, aiohttp.ClientResponseError)
+
+
+def _broken(what: str, error: Exception, provider: str, retry: Retry = Retry.NO) -> UpstreamError:
     # The error's own text can hold addresses and headers; its kind says enough.
     detail: Any = type(error).__name__
     return UpstreamError(
         f"the upstream {what} ({detail})",
         error_code="upstream_connection_error",
         provider=provider,
+        retry=retry,
     )
