@@ -30,11 +30,18 @@ def to_dict(message: Message) -> dict[str, Any]:
 
 def _value(message: Message, field: Any) -> Any:
     value = getattr(message, field.name)
+    if _is_map(field):
+        entry = field.message_type.fields_by_name["value"]
+        return {str(key): _scalar(item, entry) for key, item in value.items()}
     if field.is_repeated:
         return [_scalar(item, field) for item in value]
     if field.has_presence and not message.HasField(field.name):
         return None
     return _scalar(value, field)
+
+
+def _is_map(field: Any) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
 def _scalar(value: Any, field: Any) -> Any:
