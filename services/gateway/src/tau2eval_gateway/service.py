@@ -15,6 +15,9 @@ from tau2eval_gateway.grpc_api import ChatServicer, SpendServicer
 from tau2eval_gateway.http_api import HttpApi
 from tau2eval_gateway.keys import KeyRing
 from tau2eval_gateway.ledger import Ledger
+from tau2eval_gateway.lesson_book import LessonBook
+from tau2eval_gateway.lesson_store import LessonStore
+from tau2eval_gateway.lessons_api import LessonServicer
 from tau2eval_gateway.model_list import Deployment, default_deployments, load_deployments
 from tau2eval_gateway.redaction import Redactor
 from tau2eval_gateway.routes import Environment, Router
@@ -64,6 +67,8 @@ class GatewayService:
         self._keys = KeyRing(seed.model_api_keys.get_secret_value(), seed.marina_open_api)
         self._ledger: Ledger | None = None
         self._core: GatewayCore | None = None
+        self._lessons: LessonBook | None = None
+        self._lesson_store: LessonStore | None = None
         self._upstreams: list[OpenAICompatibleUpstream | LiteLLMUpstream] = []
         self._runner: web.AppRunner | None = None
         self._http_address = ""
@@ -77,6 +82,9 @@ class GatewayService:
         settings = self._settings
         self._ledger = Ledger(self._seed.database_url.get_secret_value(), settings.data_dir)
         await self._ledger.start()
+        self._lesson_store = LessonStore(self._ledger.engine)
+        self._lessons = LessonBook(self._lesson_store, self._seed.lessons)
+        await self._lessons.start()
         redactor = Redactor(self._environ)
         environment = Environment(self._environ)
         direct = OpenAICompatibleUpstream(environment, redactor)
@@ -106,15 +114,20 @@ class GatewayService:
             ) from error
 
     def register(self, server: grpc.aio.Server) -> Sequence[str]:
-        """Adds ChatService and SpendService."""
+        """Adds ChatService, SpendService and LessonService."""
         assert self._core is not None
+        assert self._lessons is not None
+        assert self._lesson_store is not None
         keys = self._keys if self._settings.grpc_require_key else None
         chat = ChatServicer(self._core, keys, self._settings.max_body_bytes)
         gateway_pb2_grpc.add_ChatServiceServicer_to_server(chat, server)
         spend = SpendServicer(self._core, keys)
         gateway_pb2_grpc.add_SpendServiceServicer_to_server(spend, server)
+        lessons = LessonServicer(self._lesson_store, self._lessons, keys)
+        gateway_pb2_grpc.add_LessonServiceServicer_to_server(lessons, server)
         services = gateway_pb2.DESCRIPTOR.services_by_name
-        return [services[name].full_name for name in ("ChatService", "SpendService")]
+        names = ("ChatService", "SpendService", "LessonService")
+        return [services[name].full_name for name in names]
 
     def addresses(self) -> dict[str, str]:
         """Returns the HTTP address."""
@@ -128,6 +141,9 @@ class GatewayService:
         for upstream in self._upstreams:
             await upstream.aclose()
         self._upstreams = []
+        if self._lessons is not None:
+            await self._lessons.stop()
+            self._lessons = None
         if self._ledger is not None:
             await self._ledger.stop()
             self._ledger = None
