@@ -119,6 +119,33 @@ async def test_barge_in_leaves_only_the_words_played(gateway, make_bot, reply, c
     assert history[4]["content"] == "Sorry."
 
 
+async def test_barge_in_while_a_control_flow_thinks_cancels_its_call(
+    gateway, make_bot, reply, caller
+):
+    thinking = asyncio.Event()
+    gateway.script = [reply(text="Never said.", wait=thinking), reply(text="All right.")]
+    model = voice_pb2.ModelConfig(model="marina/verify:openai/x")
+    client = (await make_bot()).converse(model=model, **VOICE)
+    await client.ready()
+    await client.speak(caller["Hello, I would like to change my flight to New York."])
+    async with client.silence():
+        await client.wait_for(lambda: any(e.stage == "llm" for e in client.events("activity")))
+        async with asyncio.timeout(10):
+            while not gateway.bodies:
+                await asyncio.sleep(0.01)
+    await client.speak(caller["Sorry, wait a moment please, that is not right."])
+    async with client.silence():
+        await client.wait_for(lambda: client.events("speech_stopped"))
+    summary = await client.finish()
+    assert gateway.cancelled.is_set()
+    assert gateway.streamed == [False, False]
+    assert [event.text for event in client.events("utterance_said")] == ["All right."]
+    history = json.loads(summary.context_history_json)
+    assert "new york" in history[1]["content"].lower()
+    assert "not right" in " ".join(m["content"] for m in history[1:-1]).lower()
+    assert len(summary.usage) == 1
+
+
 async def test_finish_while_speaking(gateway, make_bot, reply):
     gateway.script = [reply(text="This is a rather long sentence that will never come to an end.")]
     client = (await make_bot()).converse(**VOICE)

@@ -8,6 +8,7 @@ from typing import Any
 from tau2eval_airline import assertions_sha256
 from tau2eval_scorer import __version__
 from tau2eval_scorer.catalog import ScenarioCard
+from tau2eval_scorer.control_flow import control_flow
 from tau2eval_scorer.jsonio import dump_line, redact
 from tau2eval_scorer.judge.result import JudgeResult, JudgeUsage
 from tau2eval_scorer.latency import latency_samples, latency_stats
@@ -15,7 +16,7 @@ from tau2eval_scorer.record import Conversation, Role, Turn, Usage
 from tau2eval_scorer.signals import CLEAN_EXITS, JUDGE_PASSED, DbState, Signal, Status
 from tau2eval_scorer.verdict import Composite, Outcome, signals_to_dict
 
-METRICS_VERSION = 2
+METRICS_VERSION = 3
 MAX_DIFFERENCES = 50
 MAX_VALUE_CHARS = 400
 
@@ -89,6 +90,7 @@ def build(
         "speech_accuracy": accuracy,
         "token_usage": usage,
         "cost_usd": _total_cost(usage.values()),
+        "control_flow": control_flow(conversation.events),
         "line_quality": conversation.line_quality,
         "report_faults": list(conversation.report_faults),
         "versions": {
