@@ -12,6 +12,7 @@ import typer
 from tau2eval_cli.argv import check_reference_flags, expand_values
 from tau2eval_cli.errors import EXIT_INTERRUPTED, CommandError
 from tau2eval_cli.flags import GatewayEnv
+from tau2eval_cli.main_lessons import lessons_app
 from tau2eval_cli.main_run import RUN_HELP, run
 from tau2eval_cli.main_runs import attempts, compare, report, runs, score
 
@@ -176,6 +177,7 @@ def up(
 app.command(help=RUN_HELP)(run)
 for _command in (score, compare, report, runs, attempts):
     app.command()(_command)
+app.add_typer(lessons_app)
 
 
 def main() -> None:

@@ -131,7 +131,7 @@ def checked_name(name: str) -> str:
     if len(name) > MAX_NAME_CHARS or not _NAME.fullmatch(name):
         raise LessonError(
             f"name is not a lower-case letter followed by at most {MAX_NAME_CHARS - 1} lower-case "
-            "letters, digits, -, _ and ."
+            "letters, digits, ., - and _"
         )
     return name
 

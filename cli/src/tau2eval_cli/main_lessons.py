@@ -1,0 +1,133 @@
+"""The commands `lessons add`, `list`, `remove` and `learn`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tau2eval_cli import flags
+
+_RUNS = Path("runs")
+
+lessons_app = typer.Typer(
+    name="lessons",
+    help="Lessons that ride with marina/verify: calls and with crews that ask for them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+OutputDir = Annotated[
+    Path,
+    typer.Option("--output-dir", help="Folder of runs, whose gateway keeps lessons of its own."),
+]
+GatewayAddress = Annotated[
+    str,
+    typer.Option(
+        "--gateway-address",
+        envvar="TAU2EVAL_GATEWAY_ADDRESS",
+        help="A running gateway (gRPC); else one is started on --output-dir.",
+    ),
+]
+
+
+@lessons_app.command()
+def add(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Lower-case letters, digits, -, _ and .")
+    ],
+    text: Annotated[
+        str,
+        typer.Argument(
+            metavar="TEXT", help="What the model reads, at most 800 bytes; - reads standard input."
+        ),
+    ],
+    triggers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trigger",
+            metavar="WORDS",
+            help="A word or phrase of a caller's turn to which it matters; can be repeated.",
+        ),
+    ] = None,
+    kind: Annotated[str, typer.Option("--kind", help="tools or code.")] = "tools",
+    unjudged: Annotated[
+        bool, typer.Option("--unjudged", help="Keep it without letting it ride.")
+    ] = False,
+    output_dir: OutputDir = _RUNS,
+    gateway_address: GatewayAddress = "",
+    gateway_env: flags.GatewayEnv = None,
+    as_json: flags.Json = False,
+) -> None:
+    """Add a lesson, or replace the one of the same name.
+
+    By adding it you vouch for it: it counts as judged and rides from the next call on, unless
+    --unjudged is given.
+
+    For example:
+
+      tau2-eval lessons add check-before-cancel --trigger cancel --trigger refund "Look the booking
+      up before you cancel it."
+
+    Exit codes: 0 done, 2 wrong use, 3 the gateway could not be used.
+    """
+    from tau2eval.gateway.v1 import gateway_pb2
+    from tau2eval_cli.gateway_session import GatewayTarget
+    from tau2eval_cli.lessons import add as do
+
+    lesson = gateway_pb2.Lesson(
+        name=name,
+        text=text,
+        triggers=triggers or [],
+        kind=kind,
+        judged=not unjudged,
+        judgement="" if unjudged else "added by hand",
+    )
+    target = GatewayTarget(output_dir, gateway_address, gateway_env or [])
+    raise typer.Exit(do(target, lesson, as_json=as_json))
+
+
+@lessons_app.command("list")
+def list_(
+    output_dir: OutputDir = _RUNS,
+    gateway_address: GatewayAddress = "",
+    gateway_env: flags.GatewayEnv = None,
+    as_json: flags.Json = False,
+) -> None:
+    """List the lessons, by name.
+
+    For example:
+
+      tau2-eval lessons list --json
+
+    Exit codes: 0 done, 2 wrong use, 3 the gateway could not be used.
+    """
+    from tau2eval_cli.gateway_session import GatewayTarget
+    from tau2eval_cli.lessons import list_lessons
+
+    target = GatewayTarget(output_dir, gateway_address, gateway_env or [])
+    raise typer.Exit(list_lessons(target, as_json=as_json))
+
+
+@lessons_app.command()
+def remove(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of lessons.")],
+    output_dir: OutputDir = _RUNS,
+    gateway_address: GatewayAddress = "",
+    gateway_env: flags.GatewayEnv = None,
+    as_json: flags.Json = False,
+) -> None:
+    """Remove lessons.
+
+    For example:
+
+      tau2-eval lessons remove check-before-cancel
+
+    Exit codes: 0 done, 2 wrong use (there is none of that name), 3 the gateway could not be used.
+    """
+    from tau2eval_cli.gateway_session import GatewayTarget
+    from tau2eval_cli.lessons import remove as do
+
+    target = GatewayTarget(output_dir, gateway_address, gateway_env or [])
+    raise typer.Exit(do(target, names, as_json=as_json))
