@@ -9,84 +9,33 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
-from tau2eval_gateway.flows.messages import message_digest, system_text
+from tau2eval_gateway.flows.messages import SYSTEM_ROLES, message_digest, text_of
+from tau2eval_gateway.flows.state_store import MAX_FACTS, MemoryStateStore, StateStore
 from tau2eval_gateway.requests import ChatRequest
+
+__all__ = [
+    "CHECKPOINTS",
+    "MAX_FACTS",
+    "ConversationState",
+    "Fact",
+    "MemoryStateStore",
+    "StateStore",
+    "open_state",
+    "read_history",
+]
 
 CHECKPOINTS = (*range(1, 9), *range(12, 129, 4))
 """Lengths of the history (messages that are not system) at which keys are made."""
-MAX_FACTS = 512
-"""Facts kept under one key; more are not taken."""
-
-
-class StateStore(Protocol):
-    """Keeps small text fields under keys, bounded in number and age."""
-
-    async def load(self, keys: Sequence[str]) -> list[dict[str, str]]:
-        """Returns the fields under each key; an unknown key has none."""
-
-    async def add(self, key: str, fields: Mapping[str, str]) -> None:
-        """Adds fields under a key; of two values for one field the first stays."""
-
-    async def aclose(self) -> None:
-        """Closes connections."""
-
-
-class MemoryStateStore:
-    """Keeps fields in this process.
-
-    Args:
-        max_keys: The keys used least recently are forgotten beyond this.
-        max_age_seconds: Keys that were not written for so long are forgotten.
-        clock: Seconds; for tests.
-    """
-
-    def __init__(
-        self,
-        max_keys: int = 10_000,
-        max_age_seconds: float = 86_400.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._max_keys = max_keys
-        self._max_age = max_age_seconds
-        self._clock = clock
-        self._kept: OrderedDict[str, tuple[float, dict[str, str]]] = OrderedDict()
-
-    async def load(self, keys: Sequence[str]) -> list[dict[str, str]]:
-        """Returns copies of the fields under each key."""
-        self._forget()
-        found: list[dict[str, str]] = []
-        for key in keys:
-            _, fields = self._kept.get(key, (0.0, {}))
-            found.append(dict(fields))
-        return found
-
-    async def add(self, key: str, fields: Mapping[str, str]) -> None:
-        """Adds fields and makes the key the newest."""
-        _, kept = self._kept.pop(key, (0.0, {}))
-        for name, value in fields.items():
-            if len(kept) < MAX_FACTS:
-                kept.setdefault(name, value)
-        self._kept[key] = (self._clock(), kept)
-        self._forget()
-
-    async def aclose(self) -> None:
-        """Does nothing."""
-
-    def _forget(self) -> None:
-        oldest = self._clock() - self._max_age
-        while self._kept:
-            key, (written, _) = next(iter(self._kept.items()))
-            if written >= oldest and len(self._kept) <= self._max_keys:
-                return
-            del self._kept[key]
+MAX_VALUE_CHARS = 16_384
+"""A fact with a longer value is not kept."""
+_OPENED = "opened"
+"""Kind of the marker that says when a request of a session was first seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +48,9 @@ class Fact:
         value: JSON.
         length: Messages of history (system ones left out) up to that point.
         current: Found at exactly this request's history: by this request, or by the same one sent
-            before.
+            before. A replay must behave as the first time did (statement 29), so what must happen
+            once is spent by facts that are not current, or that are `own`.
+        own: Added by this very request.
     """
 
     kind: str
@@ -107,6 +58,20 @@ class Fact:
     value: Any
     length: int
     current: bool
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A fact as a store has it."""
+
+    field: str
+    length: int
+    tag: str
+    kind: str
+    name: str
+    order: int
+    value: Any
 
 
 class ConversationState:
@@ -116,25 +81,61 @@ class ConversationState:
     """
 
     def __init__(
-        self, store: StateStore, key: str, tag: str, length: int, facts: list[Fact]
+        self,
+        store: StateStore,
+        key_at: Callable[[int], str],
+        tags: Sequence[str],
+        order: int,
+        facts: list[Fact],
     ) -> None:
         self._store = store
-        self._key = key
-        self._tag = tag
-        self._length = length
+        self._key_at = key_at
+        self._tags = tags
+        self._order = order
         self._facts = facts
+
+    @property
+    def length(self) -> int:
+        """Messages in the history (system ones left out)."""
+        return len(self._tags) - 1
+
+    def key(self, at: int) -> str:
+        """Returns a hash that stands for this flow, caller and history up to a point."""
+        return _digest(self._key_at(at), self._tags[at])
 
     def facts(self, kind: str) -> list[Fact]:
         """Returns the facts of a kind in order of the history."""
         return sorted((f for f in self._facts if f.kind == kind), key=lambda f: (f.length, f.name))
 
-    async def add(self, kind: str, name: str, value: Any) -> None:
-        """Keeps a fact found at this request's history; the first one of a name stays."""
-        if any(f.current and (f.kind, f.name) == (kind, name) for f in self._facts):
-            return
-        self._facts.append(Fact(kind, name, value, self._length, current=True))
-        field = _field(self._length, self._tag, kind, name)
-        await self._store.add(self._key, {field: orjson.dumps(value).decode()})
+    async def add(self, kind: str, name: str, value: Any, at: int | None = None) -> Any:
+        """Keeps a fact; the first one of a kind, name and point stays.
+
+        Args:
+            kind: What it is.
+            name: Tells it apart from others of the kind.
+            value: JSON.
+            at: Length of the history through which it holds; the whole history by default.
+
+        Returns:
+            The value that stands: the one that was there first, or `value`.
+        """
+        length = self.length if at is None else at
+        if not 0 <= length <= self.length:
+            raise ValueError(f"a fact at {length} of {self.length} messages")
+        for fact in self._facts:
+            if (fact.kind, fact.name, fact.length) == (kind, name, length) and (
+                fact.current or length < self.length
+            ):
+                return fact.value
+        field = _field(length, self._tags[length], kind, name)
+        written = orjson.dumps([self._order, value]).decode()
+        if len(written) <= MAX_VALUE_CHARS:
+            standing = await self._store.add(self._key_at(length), {field: written})
+            for kept in _parsed({field: standing.get(field, written)}):
+                value = kept.value
+        current = length == self.length
+        self._facts.append(Fact(kind, name, value, length, current=current, own=True))
+        return value
 
 
 async def open_state(
@@ -142,63 +143,115 @@ async def open_state(
 ) -> ConversationState:
     """Opens what is kept about the conversation of a request.
 
-    With a session the caller says which conversation it is, and every fact of it counts; without
-    one, the history decides, and an edited history starts fresh.
+    With a session the caller says which conversation it is, and what was found in it before this
+    request was first seen counts; without one, the history decides, and an edited history starts
+    fresh.
     """
-    messages = request.body["messages"]
-    tags = _tags(caller, messages, request.body.get("tools"))
-    length = len(tags) - 1
+    tags = read_history(caller, request.body)
     if session_id:
-        key = _digest(flow, "session", caller, session_id)
-        (fields,) = await store.load([key])
-        facts = [
-            Fact(kind, name, value, at, current=(at, tag) == (length, tags[length]))
-            for at, tag, kind, name, value in _parsed(fields)
-        ]
-        return ConversationState(store, key, tags[length], length, facts)
-    points = [point for point in CHECKPOINTS if point <= length] or [0]
-    keys = [_digest(flow, "history", tags[point]) for point in points]
+        return await _open_session(store, _digest(flow, "session", caller, session_id), tags)
+    return await _open_history(store, flow, tags)
+
+
+async def _open_session(store: StateStore, key: str, tags: list[str]) -> ConversationState:
+    length = len(tags) - 1
+    kept = list(_parsed((await store.load([key]))[0]))
+    opened = _field(length, tags[length], _OPENED, "")
+    order = next((item.order for item in kept if item.field == opened), None)
+    if order is None:
+        # First seen now: all that is known was found before. A replay will not look further.
+        order = max((item.order for item in kept), default=0) + 1
+        standing = await store.add(key, {opened: orjson.dumps([order, None]).decode()})
+        order = next((item.order for item in _parsed(standing)), order)
+    facts: list[Fact] = []
+    for item in kept:
+        current = (item.length, item.tag) == (length, tags[length])
+        if item.kind != _OPENED and (current or item.order <= order):
+            facts.append(Fact(item.kind, item.name, item.value, item.length, current))
+    return ConversationState(store, lambda _: key, tags, order, facts)
+
+
+async def _open_history(store: StateStore, flow: str, tags: list[str]) -> ConversationState:
+    length = len(tags) - 1
+
+    def key_at(at: int) -> str:
+        point = max((point for point in CHECKPOINTS if point <= at), default=0)
+        return _digest(flow, "history", tags[point])
+
+    keys = [key_at(point) for point in CHECKPOINTS if point <= length] or [key_at(0)]
     loaded = await store.load(keys)
     seen: dict[str, Fact] = {}
+    missing: dict[str, str] = {}
     for fields in loaded:
-        for field in fields:
-            for at, tag, kind, name, value in _parsed({field: fields[field]}):
-                if at <= length and tags[at] == tag:
-                    seen[field] = Fact(kind, name, value, at, current=at == length)
+        for item in _parsed(fields):
+            if item.length > length or tags[item.length] != item.tag or item.field in seen:
+                continue
+            seen[item.field] = Fact(
+                item.kind, item.name, item.value, item.length, current=item.length == length
+            )
+            if item.field not in loaded[-1]:
+                missing[item.field] = fields[item.field]
     # Everything that is known goes on under the newest key, so that it outlives older ones.
-    missing = {
-        field: next(fields[field] for fields in loaded if field in fields)
-        for field in seen
-        if field not in loaded[-1]
-    }
     if missing:
         await store.add(keys[-1], missing)
-    return ConversationState(store, keys[-1], tags[length], length, list(seen.values()))
+    return ConversationState(store, key_at, tags, 0, list(seen.values()))
 
 
-def _tags(caller: str, messages: Sequence[Mapping[str, Any]], tools: Any) -> list[str]:
-    """Returns a hash for each length of the history; the first is that of the empty one."""
-    schemas = json.dumps(tools, sort_keys=True) if tools else ""
-    tags = [_digest(caller, system_text(messages), schemas)]
-    for message in messages:
-        if message.get("role") not in ("system", "developer"):
-            tags.append(_digest(tags[-1], message_digest(message)))
+def read_history(caller: str, body: Mapping[str, Any]) -> list[str]:
+    """Returns a hash for each length of a history; the first is that of the empty one.
+
+    System text before the first other message is what the conversation starts from. Later system
+    messages count as part of the message that follows them; trailing ones, which clients and flows
+    put in for one request only, do not count.
+    """
+    messages: Sequence[Mapping[str, Any]] = body["messages"]
+    start = next(
+        (at for at, message in enumerate(messages) if message.get("role") not in SYSTEM_ROLES),
+        len(messages),
+    )
+    system = "\n\n".join(text_of(message) for message in messages[:start])
+    tags = [_digest(caller, system, _canonical(body.get("tools")))]
+    notes: list[str] = []
+    for message in messages[start:]:
+        if message.get("role") in SYSTEM_ROLES:
+            notes.append(text_of(message))
+        else:
+            tags.append(_digest(tags[-1], *notes, _message_digest(message)))
+            notes = []
     return tags
+
+
+def _message_digest(message: Mapping[str, Any]) -> str:
+    try:
+        return message_digest(message)
+    except RecursionError:
+        return _digest(str(message.get("role")), text_of(message), "nested too deeply")
+
+
+def _canonical(value: Any) -> str:
+    if not value:
+        return ""
+    try:
+        return json.dumps(value, sort_keys=True)
+    except RecursionError:
+        return "nested too deeply"
 
 
 def _field(length: int, tag: str, kind: str, name: str) -> str:
     return json.dumps([length, tag, kind, name])
 
 
-def _parsed(fields: Mapping[str, str]) -> list[tuple[int, str, str, str, Any]]:
-    found = []
-    for field, value in fields.items():
+def _parsed(fields: Mapping[str, str]) -> Iterator[_Kept]:
+    """Yields what can be read; a shared store may hold what another version wrote."""
+    for field, text in fields.items():
         try:
             length, tag, kind, name = json.loads(field)
-            found.append((int(length), str(tag), str(kind), str(name), orjson.loads(value)))
-        except (ValueError, TypeError):
+            order, value = orjson.loads(text)
+        except (ValueError, TypeError, RecursionError):
             continue
-    return found
+        words = all(isinstance(word, str) for word in (tag, kind, name))
+        if words and type(length) is int and type(order) is int and length >= 0:
+            yield _Kept(field, length, tag, kind, name, order, value)
 
 
 def _digest(*parts: str) -> str:
