@@ -240,7 +240,9 @@ async def test_a_client_that_goes_away_ends_the_upstream_call(gateway, upstream,
     await asyncio.wait_for(upstream.cancelled.wait(), 10)
     row = await gateway.first_row()
     assert row["status"] == "cancelled"
-    assert row["estimated"] == stream
+    # The provider may bill what it has read until then.
+    assert row["estimated"]
+    assert row["prompt_tokens"] > 0
     assert (row["completion_tokens"] == 10) == stream
 
 

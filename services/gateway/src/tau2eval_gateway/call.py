@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tau2eval_gateway.errors import GatewayError, UpstreamTimeout
+from tau2eval_gateway.errors import GatewayError, Retry, UpstreamError, UpstreamTimeout
+from tau2eval_gateway.estimates import CostEstimates
 from tau2eval_gateway.flows.base import Spent, sum_costs
 from tau2eval_gateway.flows.ids import PLAIN_ARM
 from tau2eval_gateway.ledger import Ledger
 from tau2eval_gateway.ledger_schema import LedgerRow
 from tau2eval_gateway.requests import CallContext, CallMetadata, format_cost
+from tau2eval_gateway.reservation import Reservation
 from tau2eval_gateway.upstreams.base import Upstream, UpstreamCall
 from tau2eval_gateway.usage import Usage, complete_usage, merge, read_usage, written_bytes
 
@@ -32,6 +34,30 @@ class Around:
     spent: Sequence[Spent]
 
 
+def _may_have_worked(error: GatewayError) -> bool:
+    """Whether the provider may have read the request, and bill it, although nothing came back."""
+    return (
+        isinstance(error, (UpstreamError, UpstreamTimeout))
+        and error.retry is Retry.NO
+        and "provider_status" not in error.metadata
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """Where a call's row goes, and what it holds under the cap.
+
+    Attributes:
+        ledger: Gets the row.
+        estimates: Learn from it, and tell what an unknown cost counts for.
+        reservation: The place that the row takes over; None: no cap.
+    """
+
+    ledger: Ledger
+    estimates: CostEstimates
+    reservation: Reservation | None = None
+
+
 class CallRecord:
     """Gathers the facts of a call and writes them down once, however it ends.
 
@@ -40,7 +66,7 @@ class CallRecord:
         upstream: Knows prices.
         context: Who asked.
         key_id: With which key.
-        ledger: Gets the row.
+        spend: Takes the row.
         ended: Called once, with the row.
         around: Control flows around a stream; None: none.
     """
@@ -51,7 +77,7 @@ class CallRecord:
         upstream: Upstream,
         context: CallContext,
         key_id: str,
-        ledger: Ledger,
+        spend: Spend,
         ended: Callable[[], None],
         around: Around | None = None,
     ) -> None:
@@ -59,10 +85,10 @@ class CallRecord:
         self._upstream = upstream
         self._context = context
         self._key_id = key_id
-        self._ledger = ledger
+        self._spend = spend
         self._ended = ended
         self._around = around
-        self._time = datetime.now(UTC)
+        self._time = spend.reservation.time if spend.reservation else datetime.now(UTC)
         self._started = time.monotonic()
         self._first_byte: float | None = None
         self._served = ""
@@ -114,7 +140,7 @@ class CallRecord:
         """Writes the row of a call that failed."""
         if self.finished:
             return
-        usage, cost = self._settle(whole=False, asked=isinstance(error, UpstreamTimeout))
+        usage, cost = self._settle(whole=False, asked=_may_have_worked(error))
         self._write(error.error_code, error.http_status, usage, cost)
         logger.warning(
             "call %s to %s failed: %s (HTTP %d)",
@@ -165,9 +191,10 @@ class CallRecord:
         self.finished = True
         self._ended()
         context = self._context
-        self._ledger.record(
+        reservation = self._spend.reservation
+        self._spend.ledger.record(
             LedgerRow(
-                call_id=uuid.uuid4().hex,
+                call_id=reservation.call_id if reservation else uuid.uuid4().hex,
                 time=self._time,
                 request_id=context.request_id,
                 key_id=self._key_id,
@@ -192,8 +219,22 @@ class CallRecord:
                 status=status,
                 http_status=http_status,
                 streamed=self._call.request.stream,
+                counted_usd=self._counted(status, usage, cost),
             )
         )
+
+    def _counted(self, status: str, usage: Usage, cost: float | None) -> float:
+        """Returns what the call counts for towards the cap, in dollars."""
+        estimates = self._spend.estimates
+        model = self._call.request.model
+        if cost is not None:
+            if status == "ok" and not usage.estimated:
+                estimates.observe(model, cost, usage.completion_tokens)
+            return cost
+        if status != "ok" and not (usage.prompt_tokens or usage.completion_tokens):
+            # Refused, or never sent: nothing to bill.
+            return 0.0
+        return estimates.unknown(model)
 
 
 def call_metadata(

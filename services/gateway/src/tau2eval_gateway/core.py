@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from tau2eval_gateway.call import Around, CallRecord, call_metadata
+from tau2eval_gateway.call import Around, CallRecord, Spend, call_metadata
 from tau2eval_gateway.errors import GatewayError, TooMany, UpstreamError, timeout_error
 from tau2eval_gateway.flows.base import Reply, Spent, sum_costs
 from tau2eval_gateway.flows.ids import CREW_PREFIX, CrewPlan, Plan, read_model_id
@@ -16,6 +16,7 @@ from tau2eval_gateway.flows.pipeline import Asked, Pipeline
 from tau2eval_gateway.ledger import Ledger
 from tau2eval_gateway.redaction import Redactor
 from tau2eval_gateway.requests import CallContext, ChatRequest, ChatResult, refused
+from tau2eval_gateway.reservation import Reservation, Reservations
 from tau2eval_gateway.retries import first_answer
 from tau2eval_gateway.routes import Route, Router
 from tau2eval_gateway.stream import ChatStream
@@ -50,6 +51,7 @@ class GatewayCore:
         redactor: Cleans the messages of providers.
         bounds: Time-outs.
         max_calls: Calls in progress at once.
+        reservations: Keeps the daily cap.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class GatewayCore:
         redactor: Redactor,
         bounds: Bounds,
         max_calls: int,
+        reservations: Reservations,
     ) -> None:
         self._router = router
         self._direct = direct
@@ -69,6 +72,7 @@ class GatewayCore:
         self._redactor = redactor
         self._bounds = bounds
         self._max_calls = max_calls
+        self._reservations = reservations
         self._calls = 0
         self._pipeline: Pipeline | None = None
         self._crews: Mapping[str, CrewPlan] = {}
@@ -77,6 +81,11 @@ class GatewayCore:
     def ledger(self) -> Ledger:
         """The spend ledger."""
         return self._ledger
+
+    @property
+    def reservations(self) -> Reservations:
+        """The daily cap."""
+        return self._reservations
 
     def use_flows(self, pipeline: Pipeline, crews: Mapping[str, CrewPlan]) -> None:
         """Serves marina/ and marina: ids from now on."""
@@ -138,7 +147,7 @@ class GatewayCore:
     ) -> Asked:
         """Makes one upstream call."""
         call, upstream = self._prepare(route, request, context)
-        record = self._begin(call, upstream, context, key_id)
+        record = await self._begin(call, upstream, context, key_id)
         try:
             async with asyncio.timeout(call.total_seconds):
                 answer = await upstream.complete(call)
@@ -198,7 +207,7 @@ class GatewayCore:
         around: Around | None,
     ) -> ChatStream:
         call, upstream = self._prepare(route, request, context)
-        record = self._begin(call, upstream, context, key_id, around)
+        record = await self._begin(call, upstream, context, key_id, around)
         stream = ChatStream(
             call,
             upstream,
@@ -261,7 +270,7 @@ class GatewayCore:
         upstream: Upstream = self._direct if route.deployment.direct else self._lite
         return call, upstream
 
-    def _begin(
+    async def _begin(
         self,
         call: UpstreamCall,
         upstream: Upstream,
@@ -277,8 +286,16 @@ class GatewayCore:
                 retry_after="1",
             )
         self._calls += 1
+        reservation: Reservation | None = None
+        if self._reservations.active:
+            try:
+                reservation = await self._reservations.reserve(call, upstream)
+            except BaseException:
+                self._end()
+                raise
         ended: Callable[[], None] = self._end
-        return CallRecord(call, upstream, context, key_id, self._ledger, ended, around)
+        spend = Spend(self._ledger, self._reservations.estimates, reservation)
+        return CallRecord(call, upstream, context, key_id, spend, ended, around)
 
     def _end(self) -> None:
         self._calls -= 1

@@ -1,4 +1,7 @@
-"""The table of the spend ledger; portable between SQLite and PostgreSQL."""
+"""The tables of the spend ledger; portable between SQLite and PostgreSQL.
+
+The migrations make them; what is here is for queries, and must agree with the newest migration.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +44,29 @@ CALLS: Final = sa.Table(
     sa.Column("status", sa.String(128), nullable=False),
     sa.Column("http_status", sa.Integer, nullable=False),
     sa.Column("streamed", sa.Boolean, nullable=False),
+    # NULL in rows of gateways that did not know it yet: their cost counts.
+    sa.Column("counted_usd", sa.Float, nullable=True),
     sa.Index("gateway_calls_day", "day"),
     sa.Index("gateway_calls_run", "run_id"),
+)
+
+DAYS: Final = sa.Table(
+    "gateway_spend_days",
+    METADATA,
+    sa.Column("day", sa.String(10), primary_key=True),
+    sa.Column("counted_usd", sa.Float, nullable=False),
+)
+"""What the calls of a UTC day count for towards the cap; kept so that it need not be added up."""
+
+RESERVATIONS: Final = sa.Table(
+    "gateway_reservations",
+    METADATA,
+    sa.Column("call_id", sa.String(64), primary_key=True),
+    sa.Column("day", sa.String(10), nullable=False),
+    sa.Column("usd", sa.Float, nullable=False),
+    # Seconds since 1970; then the gateway that made it has died.
+    sa.Column("expires", sa.Float, nullable=False),
+    sa.Index("gateway_reservations_day", "day"),
 )
 
 
@@ -59,6 +83,8 @@ class LedgerRow:
         first_byte_seconds: To the first event of a stream; None without one.
         status: "ok", "cancelled", or the error's code.
         http_status: As the HTTP API would answer; 499 for cancelled.
+        counted_usd: What it counts for towards the cap: the cost, or an estimate where that is
+            unknown; 0 for a call that the provider refused.
     """
 
     call_id: str
@@ -86,21 +112,43 @@ class LedgerRow:
     status: str
     http_status: int
     streamed: bool
+    counted_usd: float | None = None
 
     def values(self) -> dict[str, Any]:
         """Returns the columns of the row."""
-        row: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        row["day"] = self.time.strftime("%Y-%m-%d")
-        for name in ("model", "model_served"):
-            row[name] = row[name][:256]
-        row["provider"] = row["provider"][:64]
-        row["status"] = row["status"][:128]
+        row: dict[str, Any] = {name: getattr(self, name) for name in _FIELDS}
+        row["day"] = utc_day(self.time)
+        for name, size in _SIZES:
+            row[name] = _plain(row[name], size)
         return row
+
+
+_FIELDS: Final = tuple(field.name for field in fields(LedgerRow))
+_SIZES: Final = (("model", 256), ("model_served", 256), ("provider", 64), ("status", 128))
+
+
+def _plain(text: str, size: int) -> str:
+    """Returns what providers say as text that any database takes."""
+    if len(text) <= size and text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else "?" for one in text[:size])
+
+
+def utc_day(time: datetime) -> str:
+    """Returns the day of a UTC time as it is kept: YYYY-MM-DD."""
+    return time.strftime("%Y-%m-%d")
 
 
 @dataclass(frozen=True, slots=True)
 class SpendSum:
-    """Calls added up over the group that the filled fields name; the others are empty."""
+    """Calls added up over the group that the filled fields name; the others are empty.
+
+    Attributes:
+        cost_usd: Sum of the known costs, in dollars.
+        calls_without_cost: Calls that may have been billed and whose cost is unknown.
+        calls_estimated: Calls whose tokens are an estimate.
+        cost_estimated_usd: Part of `cost_usd` that rests on one.
+    """
 
     day: str
     key_id: str
@@ -112,11 +160,19 @@ class SpendSum:
     calls: int
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
     cost_usd: float
     calls_without_cost: int
+    calls_estimated: int
+    cost_estimated_usd: float
 
 
-_GROUPS: Final = ("day", "key_id", "model", "role", "run_id", "arm", "scenario")
+_TOKENS: Final = (
+    *("prompt_tokens", "completion_tokens", "cached_tokens"),
+    *("cache_write_tokens", "reasoning_tokens"),
+)
 
 
 def sum_by(
@@ -124,14 +180,20 @@ def sum_by(
 ) -> sa.Select[tuple[Any, ...]]:
     """Returns the query that adds calls up by columns of the table."""
     columns = [CALLS.c[name] for name in groups]
+    known = sa.case((CALLS.c.estimated, CALLS.c.cost_usd), else_=None)
+    # A call that was refused before anything was read has no cost to know.
+    unknown = CALLS.c.cost_usd.is_(None) & (
+        (CALLS.c.status == "ok") | (CALLS.c.prompt_tokens + CALLS.c.completion_tokens > 0)
+    )
     return (
         sa.select(
             *columns,
             sa.func.count().label("calls"),
-            sa.func.sum(CALLS.c.prompt_tokens).label("prompt_tokens"),
-            sa.func.sum(CALLS.c.completion_tokens).label("completion_tokens"),
+            *(sa.func.sum(CALLS.c[name]).label(name) for name in _TOKENS),
             sa.func.coalesce(sa.func.sum(CALLS.c.cost_usd), 0.0).label("cost_usd"),
-            (sa.func.count() - sa.func.count(CALLS.c.cost_usd)).label("calls_without_cost"),
+            sa.func.sum(sa.case((unknown, 1), else_=0)).label("calls_without_cost"),
+            sa.func.sum(sa.case((CALLS.c.estimated, 1), else_=0)).label("calls_estimated"),
+            sa.func.coalesce(sa.func.sum(known), 0.0).label("cost_estimated_usd"),
         )
         .where(*conditions)
         .group_by(*columns)
@@ -142,10 +204,21 @@ def sum_by(
 def to_sum(row: Mapping[str, Any]) -> SpendSum:
     """Returns a row of `sum_by`."""
     return SpendSum(
-        **{name: str(row.get(name, "")) for name in _GROUPS},
+        day=str(row.get("day", "")),
+        key_id=str(row.get("key_id", "")),
+        model=str(row.get("model", "")),
+        role=str(row.get("role", "")),
+        run_id=str(row.get("run_id", "")),
+        arm=str(row.get("arm", "")),
+        scenario=str(row.get("scenario", "")),
         calls=int(row["calls"]),
         prompt_tokens=int(row["prompt_tokens"]),
         completion_tokens=int(row["completion_tokens"]),
+        cached_tokens=int(row["cached_tokens"]),
+        cache_write_tokens=int(row["cache_write_tokens"]),
+        reasoning_tokens=int(row["reasoning_tokens"]),
         cost_usd=float(row["cost_usd"]),
         calls_without_cost=int(row["calls_without_cost"]),
+        calls_estimated=int(row["calls_estimated"]),
+        cost_estimated_usd=float(row["cost_estimated_usd"]),
     )

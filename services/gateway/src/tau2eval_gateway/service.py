@@ -10,7 +10,9 @@ import grpc
 from aiohttp import web
 
 from tau2eval.gateway.v1 import gateway_pb2, gateway_pb2_grpc
+from tau2eval_common.errors import Unavailable
 from tau2eval_gateway.core import Bounds, GatewayCore
+from tau2eval_gateway.estimates import CostEstimates
 from tau2eval_gateway.grpc_api import ChatServicer, SpendServicer
 from tau2eval_gateway.http_api import HttpApi
 from tau2eval_gateway.keys import KeyRing
@@ -20,6 +22,7 @@ from tau2eval_gateway.lesson_store import LessonStore
 from tau2eval_gateway.lessons_api import LessonServicer
 from tau2eval_gateway.model_list import Deployment, default_deployments, load_deployments
 from tau2eval_gateway.redaction import Redactor
+from tau2eval_gateway.reservation import Reservations
 from tau2eval_gateway.routes import Environment, Router
 from tau2eval_gateway.settings import GatewaySettings, SeedSettings
 from tau2eval_gateway.upstreams.direct import OpenAICompatibleUpstream
@@ -66,6 +69,7 @@ class GatewayService:
         self._environ = os.environ if environ is None else environ
         self._keys = KeyRing(seed.model_api_keys.get_secret_value(), seed.marina_open_api)
         self._ledger: Ledger | None = None
+        self._reservations: Reservations | None = None
         self._core: GatewayCore | None = None
         self._lessons: LessonBook | None = None
         self._lesson_store: LessonStore | None = None
@@ -104,6 +108,7 @@ class GatewayService:
                 retries=settings.retries,
             ),
             settings.max_sessions,
+            await self._start_reservations(self._ledger),
         )
         try:
             await self._start_http(self._core)
@@ -147,6 +152,20 @@ class GatewayService:
         if self._ledger is not None:
             await self._ledger.stop()
             self._ledger = None
+
+    async def _start_reservations(self, ledger: Ledger) -> Reservations:
+        estimates = CostEstimates(
+            output_tokens=self._settings.reserve_output_tokens,
+            unpriced_usd=self._settings.unpriced_call_usd,
+        )
+        cap_usd = self._seed.daily_spend_cap_usd
+        self._reservations = Reservations(ledger, estimates, cap_usd)
+        try:
+            await self._reservations.start()
+        except Unavailable as error:
+            await self.stop()
+            raise OSError(error.message) from error
+        return self._reservations
 
     async def _start_http(self, core: GatewayCore) -> None:
         settings = self._settings

@@ -95,6 +95,21 @@ class GatewaySettings(ServiceSettings):
     rate_limit_per_minute: int = Field(
         default=0, ge=0, description="Requests of one key in a minute; 0: no limit."
     )
+    reserve_output_tokens: int = Field(
+        default=8_192,
+        ge=1,
+        description="With a cap: output that a call without max_tokens is expected to need.",
+    )
+    unpriced_call_usd: float = Field(
+        default=0.05,
+        ge=0,
+        allow_inf_nan=False,
+        description="Dollars that a call counts for whose model has no known price or cost.",
+    )
+    log_content: bool = Field(
+        default=False,
+        description="Write prompts and answers to the log, for finding faults; never keys.",
+    )
 
 
 class SeedSettings(BaseSettings):
@@ -122,6 +137,7 @@ class SeedSettings(BaseSettings):
     daily_spend_cap_usd: float | None = Field(
         default=None,
         ge=0,
+        allow_inf_nan=False,
         validation_alias="MARINA_DAILY_SPEND_CAP_USD",
         description="Dollars that may be spent in a UTC day; then 429. Unset: no cap.",
     )
