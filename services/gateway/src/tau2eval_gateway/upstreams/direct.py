@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -232,13 +233,39 @@ def _session(trust_env: bool) -> aiohttp.ClientSession:
     tracing = aiohttp.TraceConfig()
     tracing.on_connection_reuseconn.append(_note_kept)
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=10),
+        connector=_Connector(limit=0, keepalive_timeout=10),
         trust_env=trust_env,
         auto_decompress=True,
         read_bufsize=256 * 1024,
         cookie_jar=aiohttp.DummyCookieJar(),
         trace_configs=[tracing],
     )
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Gives out kept connections only while they are silent.
+
+    What comes in between two calls would be read as the answer to the next one, whose caller is
+    another one; aiohttp looks at that when a connection is given back, and not later.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    async def connect(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> Any:
+        """Returns a connection, as aiohttp's own method does."""
+        while True:
+            connection = await super().connect(req, traces, timeout)
+            protocol = connection.protocol
+            if protocol is None or protocol not in self._known:
+                self._known.add(protocol)
+                return connection
+            if not protocol.should_close:
+                return connection
+            connection.close()
 
 
 async def _note_kept(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
