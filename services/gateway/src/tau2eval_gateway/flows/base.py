@@ -55,11 +55,13 @@ class Tally:
         counters: Counts by name, in the order in which they are to be shown.
         verdict: A word that stands for the whole, as verify has it; empty: the counters are shown.
         own: Upstream calls of the flow itself, a discarded draft's calls included.
+        noted: What the flow has dealt with in this request, in its own words.
     """
 
     counters: Counter[str] = field(default_factory=Counter)
     verdict: str = ""
     own: list[Spent] = field(default_factory=list)
+    noted: set[str] = field(default_factory=set)
 
     def header(self) -> str:
         """Returns the value of the flow's header: the verdict, or "name=1 other=2"; "0" if none."""
@@ -89,6 +91,8 @@ class FlowContext:
         spent: Every upstream call of this request that gave an answer, in order.
         tallies: By flow name.
         lessons: The system message with lessons that ride with this request; empty: none.
+        caller_messages: The conversation as the caller sent it, without what lessons and outer
+            flows add; None: not known.
     """
 
     requested_model: str
@@ -100,6 +104,7 @@ class FlowContext:
     spent: list[Spent] = field(default_factory=list)
     tallies: dict[str, Tally] = field(default_factory=dict)
     lessons: str = ""
+    caller_messages: Sequence[Mapping[str, Any]] | None = None
 
     def tally(self, flow: str) -> Tally:
         """Returns the flow's tally; it lasts through retries of outer flows."""

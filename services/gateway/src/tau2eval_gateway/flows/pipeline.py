@@ -222,6 +222,7 @@ class Pipeline:
             session_id=context.session_id,
             consult=consult,
             open_state=open_view,
+            caller_messages=request.body["messages"],
         )
         return flow_context, ask_agent
 
