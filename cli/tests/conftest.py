@@ -402,7 +402,7 @@ class FakeBridge(bridge_pb2_grpc.BridgeServiceServicer):
 
 
 class FakeChat(gateway_pb2_grpc.ChatServiceServicer):
-    """Knows two scripted models, answers any other, or fails as `fault` says."""
+    """Knows some scripted models, answers any other, or fails as `fault` says."""
 
     def __init__(self) -> None:
         self.requests: list[gateway_pb2.ChatCompletionRequest] = []
@@ -410,7 +410,9 @@ class FakeChat(gateway_pb2_grpc.ChatServiceServicer):
 
     async def ListModels(self, request, context):
         return gateway_pb2.ListModelsResponse(
-            model_ids=["scripted/gold", "scripted/caller", "scripted/judge"]
+            model_ids=[
+                *("scripted/gold", "scripted/caller", "scripted/judge", "scripted/checker-strict")
+            ]
         )
 
     async def ChatCompletion(self, request, context):

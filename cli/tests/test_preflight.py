@@ -33,13 +33,54 @@ async def test_scripted_models_are_looked_up_and_not_asked(chat) -> None:
 
 @pytest.mark.parametrize(
     ("role", "model", "plays"),
-    [("agent", "scripted/caller", "the caller"), ("user", "scripted/gold", "the agent")],
+    [
+        ("agent", "scripted/caller", "the caller"),
+        ("user", "scripted/gold", "the agent"),
+        ("agent", "scripted/checker-strict", "the checks of control flows"),
+    ],
 )
 async def test_a_script_on_the_wrong_side_is_wrong_use(chat, role, model, plays) -> None:
     _, channel = chat
     uses = [ModelUse("agent", model, ""), ModelUse("user", model, "")]
     with pytest.raises(WrongUse, match=f"--{role}-model: {model} is a script for {plays}"):
         await check_models(channel, "eval_1", uses)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "marina/verify:scripted/gold",
+        "marina/verify:scripted/gold+scripted/gold",
+        "marina/obligations:marina/argcheck:scripted/gold@11",
+    ],
+)
+async def test_scripts_behind_control_flows_are_looked_up_too(chat, model) -> None:
+    servicer, channel = chat
+    assert await check_models(channel, "eval_1", [ModelUse("agent", model, "")]) == []
+    assert servicer.requests == []
+    with pytest.raises(WrongUse, match=r"no scripted model 'scripted/golf'"):
+        await check_models(
+            channel, "eval_1", [ModelUse("agent", model.replace("gold", "golf", 1), "")]
+        )
+
+
+async def test_a_checker_that_is_no_script_is_asked(chat) -> None:
+    servicer, channel = chat
+    uses = [ModelUse("agent", "marina/verify:scripted/gold+a/b", '{"tool_choice": "auto"}')]
+    assert await check_models(channel, "eval_1", uses) == []
+    (request,) = servicer.requests
+    assert json.loads(request.body_json)["model"] == "a/b"
+    servicer.fault = NotFound("no such model")
+    with pytest.raises(WrongUse, match="a/b: no such model"):
+        await check_models(channel, "eval_1", uses)
+
+
+async def test_a_real_model_behind_control_flows_is_asked_through_them(chat) -> None:
+    servicer, channel = chat
+    uses = [ModelUse("agent", "marina/verify:a/b", ""), ModelUse("user", "marina:crew", "")]
+    assert await check_models(channel, "eval_1", uses) == []
+    asked = {json.loads(request.body_json)["model"] for request in servicer.requests}
+    assert asked == {"marina/verify:a/b", "marina:crew"}
 
 
 async def test_a_real_model_is_asked_with_its_parameters(chat) -> None:

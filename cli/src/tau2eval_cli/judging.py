@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from tau2eval.scorer.v1 import scorer_pb2
+from tau2eval_cli import model_ids
 from tau2eval_cli.errors import WrongUse
 from tau2eval_cli.plan import BOTS_SET, RunOptions, check_parameters
 
-SCRIPTED_PREFIX: Final = "scripted/"
+SCRIPTED_PREFIX: Final = model_ids.SCRIPTED_PREFIX
 SCRIPTED_JUDGE: Final = "scripted/judge"
 NL_ASSERTION: Final = "NL_ASSERTION"
 MAX_VOTES: Final = 15
@@ -143,7 +144,7 @@ NO_JUDGE: Final = scorer_pb2.JudgeConfig()
 
 def is_scripted(options: RunOptions) -> bool:
     """Tells whether the agent of a run is one of the scripted ones."""
-    return options.agent_model.startswith(SCRIPTED_PREFIX) and not options.agent_url
+    return model_ids.is_scripted(options.agent_model) and not options.agent_url
 
 
 def check_judge(judge: str, agent_model: str, agent_url: str) -> None:
@@ -152,8 +153,8 @@ def check_judge(judge: str, agent_model: str, agent_url: str) -> None:
     Raises:
         WrongUse: When the agent is not a scripted one.
     """
-    scripted = agent_model.startswith(SCRIPTED_PREFIX) and not agent_url
-    if not judge.startswith(SCRIPTED_PREFIX) or scripted:
+    scripted = model_ids.is_scripted(agent_model) and not agent_url
+    if not model_ids.is_scripted(judge) or scripted:
         return
     raise WrongUse(
         f"--judge-model {judge} knows the words of the scripted agents only, not those of "

@@ -12,15 +12,18 @@ import grpc
 
 from tau2eval.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from tau2eval_cli.errors import WrongUse
+from tau2eval_cli.model_ids import SCRIPTED_PREFIX, is_scripted, models_of
 from tau2eval_common.client import open_channel
 from tau2eval_common.errors import error_info
 
-SCRIPTED_PREFIX = "scripted/"
 SCRIPTED_CALLER = "scripted/caller"
 SCRIPTED_JUDGE = "scripted/judge"
+SCRIPTED_CHECKERS = "scripted/checker"
+"""Begins the ids of the scripts that only help control flows."""
 _PLAYS = {SCRIPTED_CALLER: ("user", "the caller"), SCRIPTED_JUDGE: ("judge", "the judge")}
+_CHECKER = ("checker", "the checks of control flows")
 _AGENT = ("agent", "the agent")
-"""What a script is for: two are for the caller and the judge, all others play the agent."""
+"""What a script is for; those that are not named here play the agent."""
 
 TARGET_SECONDS = 5.0
 """How long a service of the person's own may take to answer."""
@@ -60,8 +63,8 @@ class ModelUse:
 async def check_models(channel: grpc.aio.Channel, run_id: str, uses: list[ModelUse]) -> list[str]:
     """Checks that each model answers.
 
-    Scripted models are looked up; any other is asked for one word, which the spend ledger shows
-    under the run without a scenario.
+    Scripted models are looked up, behind control flows too; any other is asked for one word, which
+    the spend ledger shows under the run without a scenario.
 
     Args:
         channel: To the gateway.
@@ -75,10 +78,15 @@ async def check_models(channel: grpc.aio.Channel, run_id: str, uses: list[ModelU
         WrongUse: When a model or its parameters are refused, or a key is missing.
     """
     stub = gateway_pb2_grpc.ChatServiceStub(channel)
-    scripted = [use for use in uses if use.model.startswith(SCRIPTED_PREFIX)]
+    scripted = [use for use in uses if is_scripted(use.model)]
     if scripted:
         await _look_up(stub, scripted)
     asked = [use for use in uses if use not in scripted]
+    for use in scripted:
+        # The script answers no question of ours, but the model that checks it may.
+        for checker in models_of(use.model)[1:]:
+            if not is_scripted(checker):
+                asked.append(ModelUse(use.role, checker, ""))
     faults = await asyncio.gather(*(_ask(stub, run_id, use) for use in asked))
     return [fault for fault in faults if fault]
 
@@ -113,17 +121,21 @@ async def _look_up(stub: gateway_pb2_grpc.ChatServiceAsyncStub, uses: list[Model
         return  # Calls will tell.
     known = [name for name in response.model_ids if name.startswith(SCRIPTED_PREFIX)]
     for use in uses:
-        if known and use.model not in known:
-            near = difflib.get_close_matches(use.model, known, n=2)
-            hint = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise WrongUse(
-                f"--{use.role}-model: no scripted model {use.model!r}.{hint} "
-                f"There are {', '.join(sorted(known))}"
-            )
+        for model in models_of(use.model):
+            name = model.partition("@")[0]
+            if known and name.startswith(SCRIPTED_PREFIX) and name not in known:
+                near = difflib.get_close_matches(name, known, n=2)
+                hint = f" Did you mean {' or '.join(near)}?" if near else ""
+                raise WrongUse(
+                    f"--{use.role}-model: no scripted model {name!r}.{hint} "
+                    f"There are {', '.join(sorted(known))}"
+                )
     for use in uses:
-        role, plays = _PLAYS.get(use.model, _AGENT)
+        # Whatever the script, it can check another one.
+        model = models_of(use.model)[0]
+        role, plays = _CHECKER if model.startswith(SCRIPTED_CHECKERS) else _PLAYS.get(model, _AGENT)
         if role != use.role:
-            raise WrongUse(f"--{use.role}-model: {use.model} is a script for {plays}")
+            raise WrongUse(f"--{use.role}-model: {model} is a script for {plays}")
 
 
 async def _ask(stub: gateway_pb2_grpc.ChatServiceAsyncStub, run_id: str, use: ModelUse) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from .completion import RequestError
 from .conversation import SYSTEM_ROLES
 from .helper_rules import RULES, read_material
+from .lesson_rules import LESSON_RULES
 
 STRICT = "scripted/checker-strict"
 OUTAGE = "scripted/checker-outage"
@@ -47,11 +48,12 @@ def helper_answer(model: str, task: str, body: Mapping[str, Any]) -> str:
         )
     if model == BABBLE:
         return _BABBLE
-    rules = RULES.get(task)
+    known = {**RULES, **LESSON_RULES}
+    rules = known.get(task)
     if rules is None:
         raise RequestError(
             400,
-            f"there is no helper task {task!r}; the scripts know {', '.join(RULES)}",
+            f"there is no helper task {task!r}; the scripts know {', '.join(known)}",
             "helper_task_unknown",
             param="messages",
         )

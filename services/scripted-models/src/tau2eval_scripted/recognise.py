@@ -1,7 +1,8 @@
 """Which scenario a request is about when no header tells: the official tau2 CLI sends none.
 
 The caller is known by the instructions in its system prompt, the agent by the caller's first words.
-Two tasks may have the same: then the model id must name one, as scripted/gold@15 does.
+Two tasks may have the same: then the model id must name one, as scripted/gold@15 does. Releases of
+tau2 differ in the wording of some instructions, so not all parts of them need to agree.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from .catalog import Catalog, Plan
 from .conversation import Conversation, words
 
 DOMAIN = "tau2_airline"
+_PARTS = ("known_info", "reason_for_call", "task_instructions")
 
 
 class Recogniser:
@@ -33,11 +35,7 @@ class Recogniser:
             assert plan is not None
             self._openings[name] = _plain(opening(plan.caller))
             told = get_scenario(name).tau2_task["user_scenario"]["instructions"]
-            self._instructions[name] = tuple(
-                _plain(told[part])
-                for part in ("reason_for_call", "known_info", "task_instructions")
-                if told.get(part)
-            )
+            self._instructions[name] = tuple(_plain(told[part] or "") for part in _PARTS)
 
     def named(self, task: str) -> Plan | None:
         """Returns the plan of a scenario or of a tau2 task id, or None."""
@@ -49,13 +47,13 @@ class Recogniser:
         return self._plans(name for name, text in self._openings.items() if text in said)
 
     def of_caller(self, conversation: Conversation) -> list[Plan]:
-        """Returns the plans whose instructions stand in the system text."""
+        """Returns the plans whose instructions stand in the system text, or fit it best."""
         told = _plain(conversation.system)
-        return self._plans(
-            name
-            for name, parts in self._instructions.items()
-            if all(part in told for part in parts)
-        )
+        found = [name for name, (known, *_) in self._instructions.items() if known in told]
+        for part in range(1, len(_PARTS)):
+            fits = [name for name in found if self._instructions[name][part] in told]
+            found = fits or found
+        return self._plans(found)
 
     def _plans(self, names: Iterable[str]) -> list[Plan]:
         return [plan for name in names if (plan := self._catalog.get(name)) is not None]

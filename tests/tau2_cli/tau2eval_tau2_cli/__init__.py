@@ -1,0 +1,1 @@
+"""Runs the official tau2 CLI against the gateway, with scripted models behind it."""
