@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -12,6 +13,7 @@ from tau2eval_cli.scorer_client import ScorerClient, ScorerUnusable
 from tau2eval_cli.trials import Trial
 
 ARTIFACTS_SECONDS = 300.0
+MAX_READ_BYTES = 64 * 1024 * 1024
 _CHANGED_TRIES = 3
 
 
@@ -44,6 +46,43 @@ async def download(
                     f"{error.code().name}: {error.details()}"
                 ) from error
     raise AssertionError("unreachable")
+
+
+async def read_artifacts(
+    scorer: ScorerClient, run_id: str, trial: Trial, names: Collection[str]
+) -> dict[str, bytes]:
+    """Returns files of the attempt that counts, by their names below its folder.
+
+    Args:
+        scorer: Has them.
+        run_id: Id of the run.
+        trial: Scenario and number.
+        names: Which; those that are not there are left out.
+
+    Raises:
+        ScorerUnusable: When they cannot be had, or are larger than `MAX_READ_BYTES`.
+    """
+    request = scorer_pb2.GetArtifactsRequest(
+        run_id=run_id, scenario=trial.scenario, trial=trial.number
+    )
+    files: dict[str, bytearray] = {}
+    call: Any = scorer.stub.GetArtifacts(request, timeout=ARTIFACTS_SECONDS)
+    try:
+        async for response in call:
+            name = next((n for n in names if f"/{response.path}".endswith(f"/{n}")), None)
+            if name is None or "scorings" in PurePosixPath(response.path).parts:
+                continue
+            files.setdefault(name, bytearray()).extend(response.chunk)
+            if sum(map(len, files.values())) > MAX_READ_BYTES:
+                raise ScorerUnusable(f"the files of {trial.label(True)} are larger than expected")
+    except grpc.aio.AioRpcError as error:
+        raise ScorerUnusable(
+            f"the scorer at {scorer.address} did not send the artifacts: "
+            f"{error.code().name}: {error.details()}"
+        ) from error
+    finally:
+        call.cancel()
+    return {name: bytes(data) for name, data in files.items()}
 
 
 async def _receive(

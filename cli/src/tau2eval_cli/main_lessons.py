@@ -131,3 +131,68 @@ def remove(
 
     target = GatewayTarget(output_dir, gateway_address, gateway_env or [])
     raise typer.Exit(do(target, names, as_json=as_json))
+
+
+@lessons_app.command()
+def learn(
+    run: flags.RunArgument,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            metavar="M",
+            help="Writes the lessons; by default the judge of the run, else its agent's model.",
+        ),
+    ] = "",
+    judge_model: Annotated[
+        str,
+        typer.Option(
+            "--judge-model",
+            metavar="J",
+            help="Accepts or refuses them; by default the judge of the run, else --model.",
+        ),
+    ] = "",
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--scenarios", metavar="NAME...", help="Only these scenarios."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be added; the models are asked.")
+    ] = False,
+    output_dir: flags.OutputDir = _RUNS,
+    scorer_address: flags.ScorerAddress = "",
+    gateway_address: GatewayAddress = "",
+    gateway_env: flags.GatewayEnv = None,
+    as_json: flags.Json = False,
+) -> None:
+    """Learn lessons from the failures of a scored run.
+
+    Each conversation that was scored and failed is shown to a model, which writes one general
+    lesson; a judge accepts or refuses it. Lessons that repeat anything of the conversation are
+    refused by rule, those that are known already are left out. What was not run teaches nothing.
+
+    Do not score the scenarios that you learnt from with their lessons in use: learn from one set
+    of scenarios and score another. MARINA_LESSONS=off runs without lessons.
+
+    For example:
+
+      tau2-eval lessons learn eval_20260101_120000_ab12 --dry-run
+
+      tau2-eval lessons learn eval_20260101_120000_ab12 --model openai/gpt-4.1 --judge-model
+      openai/gpt-5.2
+
+    Exit codes: 0 done, 2 wrong use, 3 a model or a conversation could not be had, 130 interrupted.
+    """
+    from tau2eval_cli.learning import LearnCommand, LearnRequest
+    from tau2eval_cli.session import ScorerTarget
+
+    request = LearnRequest(
+        run,
+        ScorerTarget(output_dir, scorer_address, gateway_address, gateway_env or []),
+        model=model,
+        judge_model=judge_model,
+        names=names or [],
+        dry_run=dry_run,
+        as_json=as_json,
+    )
+    raise typer.Exit(LearnCommand(request).execute())

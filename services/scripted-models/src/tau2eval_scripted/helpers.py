@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from .completion import RequestError
 from .conversation import SYSTEM_ROLES
 from .helper_rules import RULES, read_material
+from .lesson_rules import LESSON_RULES
 from .lesson_rules import LESSON_RULES
 
 STRICT = "scripted/checker-strict"
@@ -21,6 +23,7 @@ OUTAGE = "scripted/checker-outage"
 BABBLE = "scripted/checker-babble"
 
 _TASK = re.compile(r"\[tau2-eval:([a-z-]+)\]")
+_RULES = MappingProxyType({**RULES, **LESSON_RULES})
 _BABBLE = "On the whole this looks fine to me, but I would have to think about it."
 
 
