@@ -11,8 +11,11 @@ from aiohttp import web
 
 from tau2eval.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from tau2eval_common.errors import Unavailable
+from tau2eval_gateway.composition import check_models, configured_crews, make_pipeline
 from tau2eval_gateway.core import Bounds, GatewayCore
 from tau2eval_gateway.estimates import CostEstimates
+from tau2eval_gateway.flows.state import StateStore
+from tau2eval_gateway.flows.state_factory import StateUrlError, make_state_store
 from tau2eval_gateway.grpc_api import ChatServicer, SpendServicer
 from tau2eval_gateway.http_api import HttpApi
 from tau2eval_gateway.keys import KeyRing
@@ -20,7 +23,13 @@ from tau2eval_gateway.ledger import Ledger
 from tau2eval_gateway.lesson_book import LessonBook
 from tau2eval_gateway.lesson_store import LessonStore
 from tau2eval_gateway.lessons_api import LessonServicer
-from tau2eval_gateway.model_list import Deployment, default_deployments, load_deployments
+from tau2eval_gateway.limits import RateLimiter
+from tau2eval_gateway.model_list import (
+    Deployment,
+    ModelListError,
+    default_deployments,
+    load_deployments,
+)
 from tau2eval_gateway.redaction import Redactor
 from tau2eval_gateway.reservation import Reservations
 from tau2eval_gateway.routes import Environment, Router
@@ -67,12 +76,17 @@ class GatewayService:
         self._seed = seed
         self._deployments = deployments
         self._environ = os.environ if environ is None else environ
-        self._keys = KeyRing(seed.model_api_keys.get_secret_value(), seed.marina_open_api)
+        self._keys = KeyRing(
+            seed.model_api_keys.get_secret_value(),
+            seed.marina_open_api,
+            RateLimiter(settings.rate_limit_per_minute),
+        )
         self._ledger: Ledger | None = None
         self._reservations: Reservations | None = None
         self._core: GatewayCore | None = None
         self._lessons: LessonBook | None = None
         self._lesson_store: LessonStore | None = None
+        self._store: StateStore | None = None
         self._upstreams: list[OpenAICompatibleUpstream | LiteLLMUpstream] = []
         self._runner: web.AppRunner | None = None
         self._http_address = ""
@@ -81,9 +95,20 @@ class GatewayService:
         """Opens the ledger and the HTTP port.
 
         Raises:
-            OSError: One of them cannot be had.
+            OSError: One of them cannot be had, or the settings of control flows are wrong.
         """
         settings = self._settings
+        router = Router(self._deployments)
+        try:
+            crews = configured_crews(settings)
+            check_models(router, settings, self._seed, crews)
+            self._store = make_state_store(
+                settings.state_url.get_secret_value(),
+                settings.state_max_conversations,
+                settings.state_max_age_seconds,
+            )
+        except (ModelListError, StateUrlError) as error:
+            raise OSError(str(error)) from None
         self._ledger = Ledger(self._seed.database_url.get_secret_value(), settings.data_dir)
         await self._ledger.start()
         self._lesson_store = LessonStore(self._ledger.engine)
@@ -95,7 +120,7 @@ class GatewayService:
         lite = LiteLLMUpstream(environment, redactor)
         self._upstreams = [direct, lite]
         self._core = GatewayCore(
-            Router(self._deployments),
+            router,
             direct,
             lite,
             self._ledger,
@@ -110,6 +135,8 @@ class GatewayService:
             settings.max_sessions,
             await self._start_reservations(self._ledger),
         )
+        pipeline = make_pipeline(self._core.ask, settings, self._seed, self._store, self._lessons)
+        self._core.use_flows(pipeline, crews)
         try:
             await self._start_http(self._core)
         except OSError as error:
@@ -146,6 +173,9 @@ class GatewayService:
         for upstream in self._upstreams:
             await upstream.aclose()
         self._upstreams = []
+        if self._store is not None:
+            await self._store.aclose()
+            self._store = None
         if self._lessons is not None:
             await self._lessons.stop()
             self._lessons = None
