@@ -56,14 +56,17 @@ def read_path(text: str) -> Path | None:
 
 def value_at(value: Any, path: Path) -> Any:
     """Returns the value at a path, or ABSENT."""
+    found: Any = value
     for step in path:
-        if not isinstance(value, dict if isinstance(step, str) else list):
+        kind = dict if isinstance(step, str) else list
+        if not isinstance(found, kind):
             return ABSENT
+        inside: Any = found
         try:
-            value = value[step]
+            found = inside[step]
         except (KeyError, IndexError):
             return ABSENT
-    return value
+    return found
 
 
 def put_at(value: Any, path: Path, new: Any) -> Any:
