@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 import orjson
 
 from tau2eval_gateway.errors import GatewayError, RequestRefused
+from tau2eval_gateway.json_spans import item_start, member_spans
 
 MAX_MODEL_CHARS = 256
 MAX_CONTEXT_CHARS = 200
@@ -182,15 +182,11 @@ def body_for_model(request: ChatRequest, model: str) -> bytes:
     """Returns the caller's bytes with another model id and no other change."""
     if model == request.model:
         return request.raw
-    try:
-        spans = _member_spans(request.raw, "model")
-    except (ValueError, RecursionError):
-        return dump({**request.body, "model": model})
-    text = request.raw.decode()
-    quoted = json.dumps(model)
-    for start, end in reversed(spans):
-        text = text[:start] + quoted + text[end:]
-    return text.encode()
+    raw = request.raw
+    quoted = orjson.dumps(model)
+    for start, end in reversed(member_spans(raw, "model")):
+        raw = raw[:start] + quoted + raw[end:]
+    return raw
 
 
 def with_model(request: ChatRequest, model: str) -> ChatRequest:
@@ -214,16 +210,11 @@ def append_messages(request: ChatRequest, *messages: Mapping[str, Any]) -> ChatR
     if not messages:
         return request
     body = {**request.body, "messages": [*request.body["messages"], *messages]}
-    try:
-        # Of a key that occurs twice, parsers take the last.
-        _, end = _member_spans(request.raw, "messages")[-1]
-    except (ValueError, RecursionError, IndexError):
-        raw = dump(body)
-    else:
-        text = request.raw.decode()
-        added = "".join(f",{orjson.dumps(message).decode()}" for message in messages)
-        # The value is a list that is not empty: see parse_chat_request.
-        raw = f"{text[: end - 1]}{added}{text[end - 1 :]}".encode()
+    # Of a key that occurs twice, parsers take the last.
+    _, end = member_spans(request.raw, "messages")[-1]
+    added = b"".join(b"," + orjson.dumps(message) for message in messages)
+    # The value is a list that is not empty: see parse_chat_request.
+    raw = request.raw[: end - 1] + added + request.raw[end - 1 :]
     return ChatRequest(raw=raw, body=body, model=request.model, stream=request.stream)
 
 
@@ -239,14 +230,9 @@ def insert_message(request: ChatRequest, at: int, message: Mapping[str, Any]) ->
     if at >= len(messages):
         return append_messages(request, message)
     body = {**request.body, "messages": [*messages[:at], message, *messages[at:]]}
-    try:
-        start, _ = _member_spans(request.raw, "messages")[-1]
-        text = request.raw.decode()
-        start = _item_start(text, start, at)
-    except (ValueError, RecursionError, IndexError):
-        raw = dump(body)
-    else:
-        raw = f"{text[:start]}{orjson.dumps(message).decode()},{text[start:]}".encode()
+    start, _ = member_spans(request.raw, "messages")[-1]
+    start = item_start(request.raw, start, at)
+    raw = request.raw[:start] + orjson.dumps(message) + b"," + request.raw[start:]
     return ChatRequest(raw=raw, body=body, model=request.model, stream=request.stream)
 
 
@@ -260,52 +246,3 @@ def dump(body: dict[str, Any]) -> bytes:
         return orjson.dumps(body)
     except orjson.JSONEncodeError:
         raise refused("the request body is nested too deeply", code="invalid_json") from None
-
-
-_SPACE = re.compile(r"[ \t\r\n]*")
-
-
-def _member_spans(raw: bytes, name: str) -> list[tuple[int, int]]:
-    """Returns where the values of a top-level key stand, in characters.
-
-    A key may occur twice in JSON; parsers then differ in which one they read, so all are given.
-    """
-    text = raw.decode()
-    decoder = json.JSONDecoder()
-    spans: list[tuple[int, int]] = []
-    at = _skip(text, 0)
-    if text[at : at + 1] != "{":
-        raise ValueError("no object")
-    at = _skip(text, at + 1)
-    while text[at : at + 1] != "}":
-        key, at = decoder.raw_decode(text, at)
-        at = _skip(text, at)
-        if text[at : at + 1] != ":":
-            raise ValueError("no colon")
-        start = _skip(text, at + 1)
-        _, at = decoder.raw_decode(text, start)
-        if key == name:
-            spans.append((start, at))
-        at = _skip(text, at)
-        if text[at : at + 1] == ",":
-            at = _skip(text, at + 1)
-    return spans
-
-
-def _item_start(text: str, start: int, index: int) -> int:
-    """Returns where an item of the list that begins at `start` begins, in characters."""
-    decoder = json.JSONDecoder()
-    at = _skip(text, start + 1)
-    for _ in range(index):
-        _, at = decoder.raw_decode(text, at)
-        at = _skip(text, at)
-        if text[at : at + 1] != ",":
-            raise ValueError("no comma")
-        at = _skip(text, at + 1)
-    return at
-
-
-def _skip(text: str, at: int) -> int:
-    match = _SPACE.match(text, at)
-    assert match is not None
-    return match.end()

@@ -11,6 +11,7 @@ from tau2eval_gateway.errors import (
     GatewayError,
     ModelNotFound,
     NotConfigured,
+    Retry,
     UpstreamError,
     UpstreamTimeout,
     provider_error,
@@ -20,6 +21,7 @@ from tau2eval_gateway.upstreams.base import UpstreamCall
 logger = logging.getLogger(__name__)
 
 _PREFIX = re.compile(r"(litellm\.)?\w+(Error|Exception|Timeout)\s*[:-]\s+")
+_MAX_CAUSES = 10
 
 
 def truncated(provider: str) -> UpstreamError:
@@ -56,16 +58,22 @@ def map_error(litellm: Any, error: Exception, call: UpstreamCall) -> GatewayErro
             error_code="provider_key_missing",
             provider=provider,
         )
+    cause, unserved = _transport_fault(error)
+    retry = Retry.LATER if unserved else Retry.NO
     if isinstance(error, litellm.Timeout):
         return UpstreamTimeout(
-            "the upstream was too slow", error_code="upstream_timeout", provider=provider
+            "the upstream was too slow",
+            error_code="upstream_timeout",
+            provider=provider,
+            retry=retry,
         )
-    if isinstance(error, litellm.APIConnectionError):
-        cause = error.__cause__ or error.__context__ or error
+    if cause is not None or isinstance(error, litellm.APIConnectionError):
+        # LiteLLM gives it status 500 and a text with addresses in it.
         return UpstreamError(
-            f"the upstream cannot be reached or broke off ({type(cause).__name__})",
+            f"the upstream cannot be reached or broke off ({type(cause or error).__name__})",
             error_code="upstream_connection_error",
             provider=provider,
+            retry=retry,
         )
     status = getattr(error, "status_code", None)
     if not isinstance(status, int) or status < 400:
@@ -81,6 +89,26 @@ def map_error(litellm: Any, error: Exception, call: UpstreamCall) -> GatewayErro
     return provider_error(
         status, {"error": payload}, provider=provider, retry_after=_retry_after(error)
     )
+
+
+def _transport_fault(error: BaseException) -> tuple[BaseException | None, bool]:
+    """Finds what the HTTP client of LiteLLM met.
+
+    Returns:
+        The client's error, None when there was an answer; and whether no connection came about.
+    """
+    found: BaseException | None = None
+    unserved = False
+    cause: BaseException | None = error
+    for _ in range(_MAX_CAUSES):
+        if cause is None:
+            break
+        names = {kind.__name__ for kind in type(cause).__mro__}
+        if names & {"TransportError", "ClientConnectionError", "ClientPayloadError"}:
+            found = found or cause
+        unserved = unserved or bool(names & {"ConnectError", "ConnectTimeout"})
+        cause = cause.__cause__ or cause.__context__
+    return found, unserved
 
 
 def _message(error: Exception) -> str:
