@@ -40,12 +40,23 @@ class Authenticated:
         Raises:
             KeyRefused: A key is asked for, and none that fits came.
         """
-        if self._keys is None:
-            return INTERNAL_KEY_ID
-        for name, value in context.invocation_metadata() or ():
-            if name == "authorization":
-                return self._keys.authenticate(value if isinstance(value, str) else value.decode())
-        return self._keys.authenticate(None)
+        return INTERNAL_KEY_ID if self._keys is None else self._keys.authenticate(_given(context))
+
+    def admit(self, context: Context) -> str:
+        """Returns the id of the caller's key and counts the request.
+
+        Raises:
+            KeyRefused: As `key_id`.
+            TooMany: The key has asked too often.
+        """
+        return INTERNAL_KEY_ID if self._keys is None else self._keys.admit(_given(context))
+
+
+def _given(context: Context) -> str | None:
+    for name, value in context.invocation_metadata() or ():
+        if name == "authorization":
+            return value if isinstance(value, str) else value.decode("utf-8", "surrogateescape")
+    return None
 
 
 class ChatServicer(Authenticated, gateway_pb2_grpc.ChatServiceServicer):
@@ -66,7 +77,7 @@ class ChatServicer(Authenticated, gateway_pb2_grpc.ChatServiceServicer):
         self, request: gateway_pb2.ChatCompletionRequest, context: Context
     ) -> gateway_pb2.ChatCompletionResponse:
         """Serves a whole answer."""
-        key_id = self.key_id(context)
+        key_id = self.admit(context)
         call_context = _call_context(request.context, context)
         chat = parse_chat_request(request.body_json, self._max_body_bytes)
         result = await self._core.complete(chat, call_context, key_id)
@@ -78,7 +89,7 @@ class ChatServicer(Authenticated, gateway_pb2_grpc.ChatServiceServicer):
         self, request: gateway_pb2.StreamChatCompletionRequest, context: Context
     ) -> AsyncIterator[gateway_pb2.StreamChatCompletionResponse]:
         """Serves a stream of chunks, and the metadata at its whole end."""
-        key_id = self.key_id(context)
+        key_id = self.admit(context)
         call_context = _call_context(request.context, context)
         chat = _streaming(parse_chat_request(request.body_json, self._max_body_bytes))
         async with await self._core.stream(chat, call_context, key_id) as stream:
@@ -111,8 +122,15 @@ class SpendServicer(Authenticated, gateway_pb2_grpc.SpendServiceServicer):
         self.key_id(context)
         for name in ("from_day", "to_day"):
             _check_day(name, getattr(request, name))
-        sums = await self._core.ledger.daily(request.from_day, request.to_day)
-        return gateway_pb2.ListDailySpendResponse(rows=_rows(sums))
+        ledger = self._core.ledger
+        sums = await ledger.daily(request.from_day, request.to_day)
+        today = await ledger.today()
+        return gateway_pb2.ListDailySpendResponse(
+            rows=_rows(sums),
+            cap_usd=self._core.reservations.cap_usd,
+            spent_today_usd=today.counted_usd,
+            reserved_usd=today.reserved_usd,
+        )
 
     async def ListRunSpend(
         self, request: gateway_pb2.ListRunSpendRequest, context: Context
@@ -172,6 +190,11 @@ def _rows(sums: Iterable[SpendSum]) -> list[gateway_pb2.SpendRow]:
             completion_tokens=item.completion_tokens,
             cost_usd=item.cost_usd,
             calls_without_cost=item.calls_without_cost,
+            cached_tokens=item.cached_tokens,
+            cache_write_tokens=item.cache_write_tokens,
+            reasoning_tokens=item.reasoning_tokens,
+            calls_estimated=item.calls_estimated,
+            cost_estimated_usd=item.cost_estimated_usd,
         )
         for item in sums
     ]

@@ -65,9 +65,14 @@ class HttpApi:
         return app
 
     async def _health(self, request: web.Request) -> web.Response:
-        ledger = "failing" if self._core.ledger.failing else "ok"
-        status = "ok" if ledger == "ok" else "degraded"
-        return _json({"status": status, "ledger": ledger})
+        ledger = self._core.ledger
+        return _json(
+            {
+                "status": "degraded" if ledger.failing else "ok",
+                "ledger": "failing" if ledger.failing else "ok",
+                "ledger_rows_waiting": ledger.rows_waiting,
+            }
+        )
 
     async def _models(self, request: web.Request) -> web.Response:
         self._keys.authenticate(request.headers.get("Authorization"))
@@ -79,7 +84,7 @@ class HttpApi:
         return _json({"object": "list", "data": data})
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        key_id = self._keys.authenticate(request.headers.get("Authorization"))
+        key_id = self._keys.admit(request.headers.get("Authorization"))
         context = _context(request)
         try:
             async with asyncio.timeout(_MAX_BODY_SECONDS):
