@@ -33,6 +33,8 @@ _ASKS: Mapping[str, re.Pattern[str]] = MappingProxyType(
         )
     }
 )
+# Dates, times and amounts.
+_WORKED_OUT = re.compile(r"[\d.,:$T-]+(?:Z|[+-]\d\d:\d\d)?")
 _SECTION = re.compile(r"<([a-z_-]+)>\s*(.*?)\s*</\1>", re.DOTALL)
 
 
@@ -116,6 +118,30 @@ def obligations_judge(material: Material, strict: bool) -> dict[str, Any]:
     return {"open": judged}
 
 
+def argcheck_judge(material: Material, strict: bool) -> dict[str, Any]:
+    """Backs calls whose names and ids somebody said; amounts and dates may be worked out."""
+    said = " ".join(
+        str(message.get("text") or "") for message in _objects(material, "conversation")
+    ).casefold()
+    judged = []
+    for call in _objects(material, "drafted_calls"):
+        unknown = [
+            value
+            for finding in _dicts(call.get("not_found"))
+            if isinstance(value := finding.get("value"), str)
+            and (strict or (not _WORKED_OUT.fullmatch(value) and value.casefold() not in said))
+        ]
+        judged.append(
+            {
+                "call": call.get("call"),
+                "supported": not unknown,
+                "values": unknown,
+                "why": "nobody said it" if unknown else "it was said, or follows from what was",
+            }
+        )
+    return {"calls": judged}
+
+
 def _status(draft: str, said: Sequence[str], done: bool) -> tuple[str, str]:
     if _CLOSING.sub("", draft).count("?"):
         return "waiting", "the reply asks the customer"
@@ -144,5 +170,6 @@ RULES: Mapping[str, Callable[[Material, bool], dict[str, Any]]] = MappingProxyTy
         "verify-review": verify_review,
         "obligations-read": obligations_read,
         "obligations-judge": obligations_judge,
+        "argcheck-judge": argcheck_judge,
     }
 )

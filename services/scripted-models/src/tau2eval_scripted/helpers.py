@@ -16,7 +16,6 @@ from .completion import RequestError
 from .conversation import SYSTEM_ROLES
 from .helper_rules import RULES, read_material
 from .lesson_rules import LESSON_RULES
-from .lesson_rules import LESSON_RULES
 
 STRICT = "scripted/checker-strict"
 OUTAGE = "scripted/checker-outage"
@@ -51,12 +50,11 @@ def helper_answer(model: str, task: str, body: Mapping[str, Any]) -> str:
         )
     if model == BABBLE:
         return _BABBLE
-    known = {**RULES, **LESSON_RULES}
-    rules = known.get(task)
+    rules = _RULES.get(task)
     if rules is None:
         raise RequestError(
             400,
-            f"there is no helper task {task!r}; the scripts know {', '.join(known)}",
+            f"there is no helper task {task!r}; the scripts know {', '.join(_RULES)}",
             "helper_task_unknown",
             param="messages",
         )

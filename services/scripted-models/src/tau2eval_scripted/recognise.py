@@ -7,7 +7,7 @@ tau2 differ in the wording of some instructions, so not all parts of them need t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tau2eval_airline import get_scenario
 
@@ -44,19 +44,25 @@ class Recogniser:
     def of_agent(self, conversation: Conversation) -> list[Plan]:
         """Returns the plans whose caller opened the conversation."""
         said = _plain(" ".join(text for _, text in conversation.texts("user")))
-        return self._plans(name for name, text in self._openings.items() if text in said)
+        return self._plans(_longest({n: t for n, t in self._openings.items() if t in said}))
 
     def of_caller(self, conversation: Conversation) -> list[Plan]:
         """Returns the plans whose instructions stand in the system text, or fit it best."""
         told = _plain(conversation.system)
         found = [name for name, (known, *_) in self._instructions.items() if known in told]
         for part in range(1, len(_PARTS)):
-            fits = [name for name in found if self._instructions[name][part] in told]
-            found = fits or found
+            fits = {name: self._instructions[name][part] for name in found}
+            found = _longest({n: t for n, t in fits.items() if t in told}) or found
         return self._plans(found)
 
     def _plans(self, names: Iterable[str]) -> list[Plan]:
         return [plan for name in names if (plan := self._catalog.get(name)) is not None]
+
+
+def _longest(texts: Mapping[str, str]) -> list[str]:
+    """Returns the names with the longest text: one task's words may begin with another's."""
+    most = max(map(len, texts.values()), default=0)
+    return [name for name, text in texts.items() if len(text) == most]
 
 
 def _plain(text: str) -> str:
