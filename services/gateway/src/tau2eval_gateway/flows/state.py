@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,10 @@ CHECKPOINTS = (*range(1, 9), *range(12, 129, 4))
 """Lengths of the history (messages that are not system) at which keys are made."""
 MAX_VALUE_CHARS = 16_384
 """A fact with a longer value is not kept."""
+_WINDOW = 4
+"""Keys, the newest ones, that are looked at first."""
+_COMPLETE = "complete"
+"""Field of a key under which everything that was known has been put."""
 _OPENED = "opened"
 """Kind of the marker that says when a request of a session was first seen."""
 
@@ -131,7 +135,10 @@ class ConversationState:
         written = orjson.dumps([self._order, value]).decode()
         if len(written) <= MAX_VALUE_CHARS:
             standing = await self._store.add(self._key_at(length), {field: written})
-            for kept in _parsed({field: standing.get(field, written)}):
+            written = standing.get(field, written)
+            if (newest := self._key_at(self.length)) != self._key_at(length):
+                await self._store.add(newest, {field: written})
+            for kept in _parsed({field: written}):
                 value = kept.value
         current = length == self.length
         self._facts.append(Fact(kind, name, value, length, current=current, own=True))
@@ -179,22 +186,27 @@ async def _open_history(store: StateStore, flow: str, tags: list[str]) -> Conver
         return _digest(flow, "history", tags[point])
 
     keys = [key_at(point) for point in CHECKPOINTS if point <= length] or [key_at(0)]
-    loaded = await store.load(keys)
-    seen: dict[str, Fact] = {}
+    # The newest keys hold all that older ones do, once they are marked; most requests need no more.
+    loaded = await store.load(keys[-_WINDOW:])
+    if len(keys) > _WINDOW and not any(_COMPLETE in fields for fields in loaded):
+        loaded = [*await store.load(keys[:-_WINDOW]), *loaded]
+    newest = loaded[-1]
+    facts: list[Fact] = []
+    looked_at: set[str] = set()
     missing: dict[str, str] = {}
-    for fields in loaded:
-        for item in _parsed(fields):
-            if item.length > length or tags[item.length] != item.tag or item.field in seen:
+    for fields in reversed(loaded):
+        for item in _parsed(fields, looked_at):
+            if item.length > length or tags[item.length] != item.tag:
                 continue
-            seen[item.field] = Fact(
-                item.kind, item.name, item.value, item.length, current=item.length == length
-            )
-            if item.field not in loaded[-1]:
+            current = item.length == length
+            facts.append(Fact(item.kind, item.name, item.value, item.length, current))
+            if item.field not in newest:
                 missing[item.field] = fields[item.field]
+        looked_at.update(fields)
     # Everything that is known goes on under the newest key, so that it outlives older ones.
     if missing:
-        await store.add(keys[-1], missing)
-    return ConversationState(store, key_at, tags, 0, list(seen.values()))
+        await store.add(keys[-1], {**missing, _COMPLETE: ""})
+    return ConversationState(store, key_at, tags, 0, facts)
 
 
 def read_history(caller: str, body: Mapping[str, Any]) -> list[str]:
@@ -241,9 +253,11 @@ def _field(length: int, tag: str, kind: str, name: str) -> str:
     return json.dumps([length, tag, kind, name])
 
 
-def _parsed(fields: Mapping[str, str]) -> Iterator[_Kept]:
+def _parsed(fields: Mapping[str, str], but: Container[str] = ()) -> Iterator[_Kept]:
     """Yields what can be read; a shared store may hold what another version wrote."""
     for field, text in fields.items():
+        if field in but or field == _COMPLETE:
+            continue
         try:
             length, tag, kind, name = json.loads(field)
             order, value = orjson.loads(text)
