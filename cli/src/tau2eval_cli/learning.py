@@ -23,7 +23,6 @@ from tau2eval_cli.lesson_material import Failure, read_failure
 from tau2eval_cli.lesson_prompts import (
     Draft,
     Unusable,
-    first_object,
     free_name,
     judge_messages,
     learn_messages,
@@ -338,7 +337,7 @@ class _Teacher:
 
 
 def _content(body: bytes) -> str:
-    value = first_object(body.decode("utf-8", "replace")) or {}
+    value = parse_object(body.decode("utf-8", "replace"))
     choices = value.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None

@@ -15,6 +15,7 @@ JUDGE_TASK: Final = "[tau2-eval:lesson-judge]"
 MAX_TEXT_BYTES: Final = 800
 MAX_TRIGGERS: Final = 16
 _MAX_NAME_CHARS: Final = 60
+_MAX_ANSWER_CHARS: Final = 50_000
 _KINDS: Final = ("tools", "code")
 
 _LEARN: Final = f"""{LEARN_TASK}
@@ -143,6 +144,7 @@ def free_name(name: str, taken: Sequence[str]) -> str:
 
 def first_object(text: str) -> dict[str, Any] | None:
     """Returns the first JSON object in a model's answer; None when there is none."""
+    text = text[:_MAX_ANSWER_CHARS]
     decoder = json.JSONDecoder()
     at = text.find("{")
     while at >= 0:
