@@ -11,6 +11,7 @@ import logging
 import math
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -65,9 +66,17 @@ class Reservations:
         ledger: Whose database keeps them.
         estimates: What calls may cost.
         cap_usd: Dollars a UTC day; None: no cap, and nothing is reserved.
+        clock: Seconds since 1970.
     """
 
-    def __init__(self, ledger: Ledger, estimates: CostEstimates, cap_usd: float | None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        estimates: CostEstimates,
+        cap_usd: float | None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock = clock
         self._ledger = ledger
         self._estimates = estimates
         self._cap_usd = None if cap_usd is None or math.isinf(cap_usd) else cap_usd
@@ -97,7 +106,7 @@ class Reservations:
             Unavailable: The ledger cannot be read.
         """
         if self.active:
-            yesterday = utc_day(datetime.now(UTC) - timedelta(days=1))
+            yesterday = utc_day(self._now() - timedelta(days=1))
             self._estimates.load(await self._ledger.largest(yesterday))
 
     async def reserve(self, call: UpstreamCall, upstream: Upstream) -> Reservation:
@@ -107,7 +116,7 @@ class Reservations:
             TooMany: spend_cap_reached; nothing was asked of the upstream.
             LedgerUnavailable: The cap cannot be kept, so no money is spent.
         """
-        now = datetime.now(UTC)
+        now = self._now()
         usd = self._estimates.worst_case(call, upstream)
         reservation = Reservation(uuid.uuid4().hex, now, usd)
         if self._cap_usd is None or usd <= 0:
@@ -143,6 +152,9 @@ class Reservations:
         if self._clerk is not None:
             await asyncio.wait([self._clerk], timeout=RESERVE_SECONDS)
 
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock(), UTC)
+
     async def _ask(self, wanted: Wanted) -> Standing | None:
         future: asyncio.Future[Standing | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((wanted, future))
@@ -163,7 +175,7 @@ class Reservations:
             batch = [(wanted, future) for wanted, future in batch if not future.done()]
             try:
                 results = await self._ledger.store.reserve(
-                    [wanted for wanted, _ in batch], self._cap_usd, time.time()
+                    [wanted for wanted, _ in batch], self._cap_usd, self._clock()
                 )
             except Exception as error:
                 logger.error("no reservation can be made (%s)", kind_of(error))
@@ -184,12 +196,12 @@ class Reservations:
             return
         self._swept = time.monotonic()
         try:
-            await self._ledger.store.remove_expired(time.time())
+            await self._ledger.store.remove_expired(self._clock())
         except Exception as error:
             logger.warning("expired reservations were not removed (%s)", kind_of(error))
 
     def _refusal(self, wanted: Wanted, standing: Standing) -> TooMany:
-        now = time.time()
+        now = self._clock()
         midnight = (now // 86_400 + 1) * 86_400
         free = (self._cap_usd or 0.0) - standing.counted_usd
         if wanted.usd > free:
