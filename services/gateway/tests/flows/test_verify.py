@@ -9,7 +9,8 @@ import pytest
 
 from tau2eval_gateway.errors import UpstreamError
 from tau2eval_gateway.flows.base import FlowContext, Reply, Spent
-from tau2eval_gateway.flows.verify import VerifyFlow, present, total_usage
+from tau2eval_gateway.flows.present import present, total_usage
+from tau2eval_gateway.flows.verify import VerifyFlow
 from tau2eval_gateway.requests import append_messages, parse_chat_request
 
 QUOTE = "please cancel order A1 only"

@@ -86,6 +86,30 @@ def test_the_checker_sees_tools_conversation_and_draft():
     }
 
 
+def test_calls_and_tools_in_older_forms_are_shown():
+    messages = [
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "assistant", "tool_calls": [{"id": "k", "custom": {"name": "sh", "input": "ls"}}]},
+        {"role": "assistant", "content": None, "refusal": "I cannot."},
+    ]
+    body = {
+        "messages": messages,
+        "tools": [{"type": "custom", "custom": {"name": "sh"}}, "odd"],
+        "functions": [{"name": "f"}],
+    }
+    draft = {"refusal": "No."}
+    found = sections(checker_messages(body, messages, [], "", draft, [])[1]["content"])
+    assert found["conversation"][0]["calls"] == [{"id": "", "tool": "f", "arguments": {}}]
+    assert found["conversation"][1]["calls"] == [{"id": "k", "tool": "sh", "arguments": "ls"}]
+    assert found["conversation"][2]["refusal"] == "I cannot."
+    assert [tool["declared"] for tool in found["tools"]] == [
+        {"type": "custom", "custom": {"name": "sh"}},
+        "odd",
+        {"name": "f"},
+    ]
+    assert found["draft"] == {"text": "No.", "calls": []}
+
+
 def test_nothing_is_cut_from_a_long_conversation():
     messages = [{"role": "user", "content": f"line {n} " + "x" * 5_000} for n in range(300)]
     found = sections(asked(messages)[1]["content"])

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from tau2eval_gateway.errors import GatewayError, timeout_error
 from tau2eval_gateway.flows.base import Flow, FlowContext, Inner, Reply, Spent, sum_costs
 from tau2eval_gateway.flows.ids import Plan
+from tau2eval_gateway.flows.present import present
 from tau2eval_gateway.flows.state import ConversationState, StateStore, open_state
 from tau2eval_gateway.lessons import header_value, weaker
 from tau2eval_gateway.requests import (
@@ -152,6 +153,9 @@ class Pipeline:
         for flow in reversed(flows):
             inner = _around(flow, inner, flow_context)
         reply = await inner(with_model(prepared, plan.agent_model))
+        if "verify" in plan.flows:
+            # Flows around verify make calls of their own.
+            reply = present(reply, request.model, flow_context.spent)
         return reply, flow_context, {**headers, **flow_headers(plan, flow_context)}
 
     async def prepare_stream(

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
 from tau2eval_gateway.errors import GatewayError
-from tau2eval_gateway.flows.base import FlowContext, Inner, Reply, Spent, sum_costs, sum_usage
+from tau2eval_gateway.flows.base import FlowContext, Inner, Reply
 from tau2eval_gateway.flows.hold import citations, judge
 from tau2eval_gateway.flows.hold_changes import Evidence
 from tau2eval_gateway.flows.messages import SYSTEM_ROLES, declared_tools, text_of
+from tau2eval_gateway.flows.present import present
 from tau2eval_gateway.flows.quotes import said_in
 from tau2eval_gateway.flows.verify_calls import adopt, calls_in
 from tau2eval_gateway.flows.verify_prompt import (
@@ -174,37 +172,6 @@ class _Work:
         return None
 
 
-def present(reply: Reply, model: str, spent: Sequence[Spent]) -> Reply:
-    """Returns a reply as the caller sees it (statements 19 and 20).
-
-    Args:
-        reply: The message that goes out; its text and calls stay as they are.
-        model: The id that the caller asked for.
-        spent: Every upstream call that the request took.
-    """
-    body = {**reply.body, "model": model}
-    if usage := total_usage(spent):
-        body["usage"] = usage
-    choices = body.get("choices")
-    if isinstance(choices, list):
-        body["choices"] = [_finished(choice) for choice in choices]
-    return replace(reply, raw=_dump(body), body=body)
-
-
-def total_usage(spent: Sequence[Spent]) -> dict[str, Any]:
-    """Returns the sum of the calls' usage; its cost only where that of every call is known."""
-    usage = sum_usage([call.usage for call in spent])
-    if "cost" in usage:
-        cost = sum_costs(spent)
-        if cost is None:
-            del usage["cost"]
-        else:
-            usage["cost"] = cost
-    if not all("cost_details" in call.usage for call in spent):
-        usage.pop("cost_details", None)
-    return usage
-
-
 async def _ask(
     context: FlowContext, model: str, messages: Sequence[Mapping[str, Any]]
 ) -> Review | None:
@@ -270,30 +237,5 @@ def _with_message(reply: Reply, message: Mapping[str, Any]) -> Reply:
     return replace(reply, body={**reply.body, "choices": [choice]})
 
 
-def _finished(choice: Any) -> Any:
-    """Returns a choice whose finish_reason says whether calls are to be made."""
-    message = choice.get("message") if isinstance(choice, Mapping) else None
-    if not isinstance(message, Mapping):
-        return choice
-    reason = choice.get("finish_reason")
-    if message.get("tool_calls"):
-        right = "tool_calls"
-    elif message.get("function_call"):
-        right = "function_call"
-    else:
-        right = "stop"
-    # Cut-off and filtered answers say so whatever they hold.
-    if reason == right or reason not in ("stop", "tool_calls", "function_call", None):
-        return choice
-    return {**choice, "finish_reason": right}
-
-
 def _new_id() -> str:
     return f"call_{uuid.uuid4().hex[:24]}"
-
-
-def _dump(body: Mapping[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(body)
-    except (orjson.JSONEncodeError, RecursionError):
-        return json.dumps(body).encode()

@@ -48,7 +48,7 @@ def calls_in(message: Mapping[str, Any], body: Mapping[str, Any]) -> list[Seen]:
         body: The request's body, which declares the tools.
     """
     tools = declared_tools(body)
-    calls = list(_entries(message))
+    calls = list(entries_in(message))
     taken = Counter(call.call_id for _, call in calls)
     names = {call.name for _, call in calls}
     found = []
@@ -137,7 +137,8 @@ def _copy_arguments(entry: dict[str, Any], drafted: Any) -> None:
         entry["function"] = {**function, "arguments": origin["arguments"]}
 
 
-def _entries(message: Mapping[str, Any]) -> list[tuple[int, ToolCall]]:
+def entries_in(message: Mapping[str, Any]) -> list[tuple[int, ToolCall]]:
+    """Returns all calls of a message with their places, in whatever form they stand there."""
     found: list[tuple[int, ToolCall]] = []
     legacy = message.get("function_call")
     if legacy:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tau2eval_gateway.flows.hold import MAX_CONFLICTS, Action, Conflict
-from tau2eval_gateway.flows.messages import declared_tools, text_of, tool_calls
+from tau2eval_gateway.flows.messages import ToolCall, declared_tools, text_of
 from tau2eval_gateway.flows.readwrite import is_write
-from tau2eval_gateway.flows.verify_calls import Seen
+from tau2eval_gateway.flows.verify_calls import Seen, entries_in
 
 MAX_ANSWER_CHARS = 200_000
 """Of a checker; a longer one is unreadable."""
@@ -207,6 +207,12 @@ def _tools(body: Mapping[str, Any]) -> list[dict[str, Any]]:
         function = tool.get("function")
         shown = dict(function) if isinstance(function, Mapping) else {"name": name}
         found.append({**shown, "write": is_write(name, tool, None, tools)})
+    for member in ("tools", "functions"):
+        listed = body.get(member)
+        for tool in listed if isinstance(listed, list) else ():
+            if not any(tool is known for known in tools.values()):
+                # Tools in another form than functions of `tools`.
+                found.append({"declared": tool, "write": True})
     return found
 
 
@@ -220,9 +226,11 @@ def _message(number: int, message: Mapping[str, Any]) -> dict[str, Any]:
         shown["content"] = [_part(part) for part in content]
     else:
         shown["content"] = content
-    if calls := tool_calls(message):
+    if message.get("refusal"):
+        shown["refusal"] = message["refusal"]
+    if calls := entries_in(message):
         shown["calls"] = [
-            {"id": c.call_id, "tool": c.name, "arguments": _arguments(c)} for c in calls
+            {"id": c.call_id, "tool": c.name, "arguments": _arguments(c)} for _, c in calls
         ]
     return shown
 
@@ -237,13 +245,13 @@ def _part(part: Any) -> Any:
     return {"not_shown": kind if isinstance(kind, str) else "unknown part"}
 
 
-def _arguments(call: Any) -> Any:
+def _arguments(call: ToolCall) -> Any:
     return call.text if call.arguments is None else call.arguments
 
 
 def _draft(draft: Mapping[str, Any], calls: Sequence[Seen]) -> dict[str, Any]:
     return {
-        "text": text_of(draft) or None,
+        "text": text_of(draft) or draft.get("refusal"),
         "calls": [
             {
                 "id": seen.label,
