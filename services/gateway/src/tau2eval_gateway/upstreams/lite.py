@@ -32,12 +32,12 @@ _TRANSLATED = frozenset(
     {
         "messages", "temperature", "top_p", "n", "stream_options", "stop", "max_tokens",
         "max_completion_tokens", "modalities", "prediction", "audio", "presence_penalty",
-        "frequency_penalty", "logit_bias", "user", "response_format", "seed", "tools",
+        "frequency_penalty", "logit_bias", "response_format", "seed", "tools",
         "tool_choice", "parallel_tool_calls", "logprobs", "top_logprobs", "functions",
         "function_call", "thinking", "web_search_options",
     }
 )  # fmt: skip
-_IF_SUPPORTED = frozenset({"reasoning_effort", "verbosity", "service_tier", "store"})
+_IF_SUPPORTED = frozenset({"reasoning_effort", "verbosity", "service_tier", "store", "user"})
 """Translated where LiteLLM knows that the model takes them, else forwarded as they are."""
 _NOT_FORWARDED = frozenset({"model", "stream", "extra_body"})
 _KEPT_NULLS = frozenset({"content", "finish_reason", "logprobs", "refusal"})
@@ -143,7 +143,8 @@ class LiteLLMUpstream:
             if name in _TRANSLATED or (name in _IF_SUPPORTED and name in supported):
                 arguments[name] = value
             else:
-                extra_body[name] = value
+                # As in OpenAI's client, what stands in extra_body goes before.
+                extra_body.setdefault(name, value)
         for name, value in deployment.params.items():
             arguments[name] = resolve(value)
             if isinstance(arguments[name], str) and any(
