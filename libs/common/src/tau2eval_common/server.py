@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import grpc
@@ -150,15 +150,25 @@ async def _whole(service: Service, settings: ServiceSettings) -> None:
         os._exit(0)
 
 
-def run_service(service: Service, settings: ServiceSettings) -> int:
+def run_service(
+    service: Service,
+    settings: ServiceSettings,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> int:
     """Runs a service as a process's main function and returns its exit code.
+
+    Args:
+        service: What runs.
+        settings: Ports and times.
+        loop_factory: Makes the event loop; None: asyncio's own.
 
     Returns:
         0 after an orderly end, 2 when the settings cannot work (a port in use, for instance).
     """
     setup_logging(service.name, settings.log_level, settings.log_format)
     try:
-        asyncio.run(_whole(service, settings))
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(_whole(service, settings))
     except OSError as error:
         print(f"{service.name}: {error}", file=sys.stderr)
         return 2
