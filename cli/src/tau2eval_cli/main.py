@@ -15,6 +15,7 @@ from tau2eval_cli.flags import GatewayEnv
 from tau2eval_cli.main_lessons import lessons_app
 from tau2eval_cli.main_run import RUN_HELP, run
 from tau2eval_cli.main_runs import attempts, compare, report, runs, score
+from tau2eval_cli.main_spend import spend
 
 _HELP = """
 Holds customer-support scenarios as real phone calls between a voice agent and a simulated caller,
@@ -35,6 +36,8 @@ Examples:
   tau2-eval compare BASELINE CANDIDATE --fail-if-worse
 
   tau2-eval report eval_20260101_120000_ab12 --serve
+
+  tau2-eval spend --by role
 
   tau2-eval up --env-file services.env
 
@@ -175,7 +178,7 @@ def up(
 
 
 app.command(help=RUN_HELP)(run)
-for _command in (score, compare, report, runs, attempts):
+for _command in (score, compare, report, runs, attempts, spend):
     app.command()(_command)
 app.add_typer(lessons_app)
 
