@@ -593,6 +593,7 @@ async def test_statement_26_what_waits_or_was_declined_is_not_owed(status):
     [
         (call("get_booking"), {}),
         ({"role": "assistant", "content": "x", "function_call": {"name": "f"}}, {}),
+        ({"role": "assistant", "content": "x", "tool_calls": [{"type": "custom"}]}, {}),
         ({"role": "assistant", "content": None, "refusal": "I cannot."}, {}),
         ("Done.", {"tool_choice": "none"}),
     ],

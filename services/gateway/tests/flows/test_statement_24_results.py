@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tau2eval_gateway.flows.obligations_ledger import carries, tokens_of
 from tau2eval_gateway.flows.obligations_results import result_failed
+from tau2eval_gateway.flows.obligations_values import Values
 
 FAILED = [
     "Error: booking AB12 is gone",
@@ -200,10 +200,6 @@ def test_statement_24_a_record_is_a_success_whatever_its_fields_say(record):
     assert not result_failed({"role": "tool", "content": json.dumps(record)})
 
 
-def values(*texts):
-    return [tokens_of(text) for text in texts]
-
-
 @pytest.mark.parametrize(
     ("word", "texts"),
     [
@@ -223,7 +219,7 @@ def values(*texts):
     ],
 )
 def test_statement_24_a_call_carries_a_value(word, texts):
-    assert carries(values(*texts), word)
+    assert Values(texts).carry(word)
 
 
 @pytest.mark.parametrize(
@@ -241,4 +237,4 @@ def test_statement_24_a_call_carries_a_value(word, texts):
     ],
 )
 def test_statement_24_a_call_does_not_carry_a_value(word, texts):
-    assert not carries(values(*texts), word)
+    assert not Values(texts).carry(word)

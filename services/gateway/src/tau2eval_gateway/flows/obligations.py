@@ -21,8 +21,7 @@ from tau2eval_gateway.flows.messages import (
 )
 from tau2eval_gateway.flows.obligations_ledger import (
     Obligation,
-    done_actions,
-    settled_names,
+    settled_by,
     write_tools,
 )
 from tau2eval_gateway.flows.obligations_prompts import judge_body, note_message, nudge_message
@@ -128,7 +127,7 @@ class ObligationsFlow:
         tally.counters["read"] += read.count
         if read.failed:
             tally.counters["read-failed"] += 1
-        settled = settled_names(read.obligations, done_actions(view.messages, declared))
+        settled = settled_by(read.obligations, view.messages, declared)
         view.open = [
             one
             for one in read.obligations
@@ -177,7 +176,7 @@ def _with_note(request: ChatRequest, view: _View | None) -> ChatRequest:
 def _may_owe(draft: Reply, body: Mapping[str, Any]) -> bool:
     """Returns whether a draft can leave something owed that a retry could settle."""
     message = draft.message
-    acts = bool(tool_calls(message)) or bool(message.get("function_call"))
+    acts = bool(message.get("tool_calls")) or bool(message.get("function_call"))
     return (
         bool(message)
         and not acts

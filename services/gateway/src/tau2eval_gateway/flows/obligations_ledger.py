@@ -6,13 +6,13 @@ from the history every time, so an edited history needs no repair.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tau2eval_gateway.flows.messages import SYSTEM_ROLES, ToolCall, text_of, tool_calls
 from tau2eval_gateway.flows.obligations_results import result_failed
+from tau2eval_gateway.flows.obligations_values import Values, telling, tokens_of
 from tau2eval_gateway.flows.readwrite import inner_calls, is_write
 
 MAX_PER_MESSAGE = 8
@@ -22,6 +22,8 @@ MAX_WORD_CHARS = 80
 MAX_WORDS = 6
 """Tools, and identifiers, of one obligation."""
 _MAX_NESTING = 4
+_MAX_SAID_CHARS = 1_000_000
+"""Newest part of a conversation in which identifiers are looked for."""
 _RESULT_ROLES = frozenset({"tool", "function"})
 
 Declared = Mapping[str, Mapping[str, Any]]
@@ -61,12 +63,12 @@ class Action:
     Attributes:
         at: Index in `messages` of the assistant's message.
         names: The tool's name; behind a dispatcher, the inner one's.
-        tokens: What its arguments say, one entry for each value.
+        said: What its arguments say.
     """
 
     at: int
     names: frozenset[str]
-    tokens: tuple[tuple[str, ...], ...]
+    said: Values
 
 
 def write_tools(declared: Declared) -> tuple[set[str], bool]:
@@ -98,7 +100,7 @@ def take_obligations(
     """
     writes, dispatcher = write_tools(declared)
     known = {_signature(one) for one in open_ones}
-    spoken = [tokens_of(text) for text in said]
+    spoken = Values(said)
     found: list[Obligation] = []
     for item in answer[: 4 * MAX_PER_MESSAGE]:
         if not isinstance(item, Mapping) or len(found) >= MAX_PER_MESSAGE:
@@ -111,7 +113,7 @@ def take_obligations(
             or (dispatcher and tool not in declared and is_write(tool, None, None, declared))
         )
         given = _words(item.get("identifiers"))
-        identifiers = tuple(word for word in given if carries(spoken, word))
+        identifiers = tuple(word for word in given if spoken.carry(word))
         one = Obligation(f"{name}/{len(found)}", request, tools, identifiers, at)
         if not any(char.isalnum() for char in request) or not tools or _signature(one) in known:
             continue
@@ -133,18 +135,37 @@ def kept_obligations(value: Any, name: str, at: int) -> list[Obligation]:
     return found
 
 
-def done_actions(messages: Sequence[Mapping[str, Any]], declared: Declared) -> list[Action]:
-    """Returns the write calls with a result that is no error, in order."""
+def done_actions(
+    messages: Sequence[Mapping[str, Any]], declared: Declared, after: int = -1
+) -> list[Action]:
+    """Returns the write calls with a result that is no error, in order.
+
+    Args:
+        messages: The conversation.
+        declared: The request's tools.
+        after: Index of the message behind which they are looked for.
+    """
     found: list[Action] = []
-    for at, message in enumerate(messages):
-        if message.get("role") != "assistant":
-            continue
-        calls = tool_calls(message)
-        results = _results(messages, at, calls)
-        for call, answers in zip(calls, results, strict=True):
-            if answers and not any(result_failed(answer) for answer in answers):
-                found.extend(_actions(call, at, declared))
+    for turn in _turns(messages, after + 1):
+        for number, call in enumerate(turn.calls):
+            results = turn.results(number)
+            # What reads is the most, and told fastest.
+            actions = list(_actions(call, turn.at, declared)) if results else []
+            if actions and not any(result_failed(one) for one in results):
+                found.extend(actions)
     return found
+
+
+def settled_by(
+    obligations: Sequence[Obligation],
+    messages: Sequence[Mapping[str, Any]],
+    declared: Declared,
+) -> set[str]:
+    """Returns the names of the obligations that a conversation settles."""
+    if not obligations:
+        return set()
+    first = min(one.at for one in obligations)
+    return settled_names(obligations, done_actions(messages, declared, first))
 
 
 def settled_names(obligations: Sequence[Obligation], actions: Iterable[Action]) -> set[str]:
@@ -164,8 +185,7 @@ def settled_names(obligations: Sequence[Obligation], actions: Iterable[Action]) 
         exact = [
             one
             for one in fitting
-            if one.identifiers
-            and all(carries(action.tokens, word) for word in _telling(one.identifiers))
+            if one.identifiers and all(action.said.carry(word) for word in telling(one.identifiers))
         ]
         vague = [one for one in fitting if not one.identifiers]
         for one in exact or vague[:1]:
@@ -173,121 +193,65 @@ def settled_names(obligations: Sequence[Obligation], actions: Iterable[Action]) 
     return settled
 
 
-def carries(values: Iterable[Sequence[str]], word: str) -> bool:
-    """Returns whether a value is among others as whole tokens: 123 is not in 91234.
-
-    Args:
-        values: Tokens of each value; see `tokens_of`.
-        word: The value looked for.
-    """
-    wanted = list(tokens_of(word))
-    count = len(wanted)
-    lists = [list(value) for value in values]
-    if not wanted:
-        return False
-    for tokens in lists:
-        if any(tokens[at : at + count] == wanted for at in range(len(tokens) - count + 1)):
-            return True
-    if count == 1:
-        return False
-    if all(token.isdigit() for token in wanted):
-        # A date, in any order of its parts.
-        return any(set(wanted) <= set(tokens) for tokens in lists)
-    # A name, over several values.
-    words = {token for tokens in lists for token in tokens}
-    return all(token.isalpha() for token in wanted) and set(wanted) <= words
-
-
-_WHOLE = re.compile(r"\w+(?:[.,]\d+)*", re.UNICODE)
-_MONTHS = {
-    month: str(number)
-    for number, month in enumerate(
-        ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
-    )
-}
-_MONTH = re.compile(
-    r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)(uary|ruary|ch|il|e|y|ust|t|tember|ober"
-    r"|ember)?"
-)
-_ORDINAL = re.compile(r"(\d{1,2})(st|nd|rd|th)")
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-
-
-def tokens_of(text: str) -> tuple[str, ...]:
-    """Returns the words of a text in one form: case, number format and months do not matter."""
-    return tuple(_normal(token) for token in _WHOLE.findall(text.casefold()))
-
-
-def _normal(token: str) -> str:
-    if ordinal := _ORDINAL.fullmatch(token):
-        token = ordinal[1]
-    if month := _MONTH.fullmatch(token):
-        return _MONTHS[month[1]]
-    if _NUMBER.fullmatch(token):
-        plain = re.sub(r",(?=\d{3}\b)", "", token).replace(",", ".")
-        whole, dot, rest = plain.partition(".")
-        rest = rest.rstrip("0")
-        return (whole.lstrip("0") or "0") + (dot + rest if rest else "")
-    return token
-
-
 def said_until(messages: Sequence[Mapping[str, Any]], at: int) -> list[str]:
     """Returns what was said and called up to a message, it included, system text left out."""
     said: list[str] = []
-    for message in messages[: at + 1]:
-        if message.get("role") not in SYSTEM_ROLES:
-            said.append(text_of(message))
-            said.extend(call.text for call in tool_calls(message))
+    left = _MAX_SAID_CHARS
+    for message in reversed(messages[: at + 1]):
+        if message.get("role") in SYSTEM_ROLES:
+            continue
+        for text in (text_of(message), *(call.text for call in tool_calls(message))):
+            said.append(text[:left])
+            left -= len(said[-1])
     return said
 
 
-def _telling(identifiers: Sequence[str]) -> Sequence[str]:
-    """Returns the identifiers that tell one thing from another: ids, codes and numbers, if any."""
-    strong = [
-        word
-        for word in identifiers
-        if any(char.isdigit() for char in word) or (word.isupper() and len(word) > 2)
-    ]
-    return strong or identifiers
+@dataclass(slots=True)
+class _Turn:
+    """The calls of one assistant message, and the tool messages that may answer them."""
+
+    at: int
+    calls: list[ToolCall]
+    by_id: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    block: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def results(self, number: int) -> list[Mapping[str, Any]]:
+        """Returns the results of a call: by its id if it has one of its own, else by its place."""
+        call_id = self.calls[number].call_id
+        ids = [call.call_id for call in self.calls]
+        if call_id and ids.count(call_id) == 1:
+            return self.by_id.get(call_id, [])
+        block = self.block
+        if not call_id:
+            block = [one for one in block if not one.get("tool_call_id")]
+            number, ids = ids[:number].count(""), [one for one in ids if not one]
+        return [block[number]] if len(block) == len(ids) else []
 
 
-def _results(
-    messages: Sequence[Mapping[str, Any]], at: int, calls: Sequence[ToolCall]
-) -> list[list[Mapping[str, Any]]]:
-    """Returns the results of each call of one message.
+def _turns(messages: Sequence[Mapping[str, Any]], start: int) -> list[_Turn]:
+    """Returns the assistant's turns with calls, and their results.
 
-    Results are found by id until another message uses that id again, as some models number their
-    calls from 0 in every turn; calls without an id by their position.
+    An id stands for a call until another message uses it again: some models number their calls
+    from 0 in every turn.
     """
-    block: list[Mapping[str, Any]] = []
-    later: dict[str, list[Mapping[str, Any]]] = {}
-    reused: set[str] = set()
-    direct = True
-    for message in messages[at + 1 :]:
+    turns: list[_Turn] = []
+    owners: dict[str, _Turn] = {}
+    direct: _Turn | None = None
+    for at, message in enumerate(messages[start:], start):
         role = message.get("role")
         if role in _RESULT_ROLES:
-            if direct:
-                block.append(message)
+            if direct is not None:
+                direct.block.append(message)
             call_id = message.get("tool_call_id")
-            if isinstance(call_id, str) and call_id and call_id not in reused:
-                later.setdefault(call_id, []).append(message)
+            if isinstance(call_id, str) and call_id in owners:
+                owners[call_id].by_id.setdefault(call_id, []).append(message)
         elif role not in SYSTEM_ROLES:
-            direct = False
-            if role == "assistant":
-                reused.update(call.call_id for call in tool_calls(message))
-    nameless = [message for message in block if not message.get("tool_call_id")]
-    ids = [call.call_id for call in calls]
-    found: list[list[Mapping[str, Any]]] = []
-    for number, call in enumerate(calls):
-        if call.call_id and ids.count(call.call_id) == 1:
-            found.append(later.get(call.call_id, []))
-        elif call.call_id and len(block) == len(calls):
-            found.append([block[number]])
-        elif not call.call_id and len(nameless) == ids.count(""):
-            found.append([nameless[ids[:number].count("")]])
-        else:
-            found.append([])
-    return found
+            direct = None
+            if role == "assistant" and (calls := tool_calls(message)):
+                direct = _Turn(at, calls)
+                turns.append(direct)
+                owners.update((call.call_id, direct) for call in calls if call.call_id)
+    return turns
 
 
 def _actions(call: ToolCall, at: int, declared: Declared) -> Iterator[Action]:
@@ -297,7 +261,7 @@ def _actions(call: ToolCall, at: int, declared: Declared) -> Iterator[Action]:
             names = frozenset({name, call.name})
             # Malformed arguments are one text: no client could have carried them out as more.
             values = _values(arguments) if arguments is not None else [call.text]
-            yield Action(at, names, tuple(tokens_of(value) for value in values))
+            yield Action(at, names, Values(values))
 
 
 def _leaves(

@@ -19,10 +19,9 @@ from tau2eval_gateway.flows.messages import (
 from tau2eval_gateway.flows.obligations_ledger import (
     Declared,
     Obligation,
-    done_actions,
     kept_obligations,
     said_until,
-    settled_names,
+    settled_by,
     take_obligations,
     write_tools,
 )
@@ -184,7 +183,7 @@ class ObligationsReader:
         """Asks about new messages; returns what to keep of each, or None when that failed."""
         until = new[-1].at
         earlier = _collect([one for one in said if one.at < until], known)
-        settled = settled_names(earlier.obligations, done_actions(messages[: until + 1], declared))
+        settled = settled_by(earlier.obligations, messages[: until + 1], declared)
         open_ones = [
             one
             for one in earlier.obligations
