@@ -123,10 +123,43 @@ async def test_errors(gateway, upstream, h, status, code, seen, seen_code, strea
         assert "vllm-secret-value" not in error["message"]
         if status == 429:
             assert response.headers["Retry-After"] == "7"
-    # No retry of LiteLLM's own.
+    # No retry of LiteLLM's own: 7 seconds are too long for ours.
     assert len(upstream.bodies) == 1
     (row,) = await gateway.rows()
     assert row["status"] == seen_code
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_transport_faults_name_no_address(upstream, h, tmp_path, stream):
+    async def reset(request, body):
+        request.transport.abort()
+
+    upstream.replies["m"] = reset
+    gone = Deployment("gone/*", "hosted_vllm/*", "http://127.0.0.1:1/v1", api_key="some-key")
+    there = Deployment("m", "hosted_vllm/m", f"http://{upstream.address}/v1", api_key="some-key")
+    async with h.gateway(tmp_path, [gone, there]) as gateway:
+        for model, attempts in (("gone/m", 3), ("m", 1)):
+            before = len(await gateway.rows())
+            async with gateway.post(h.ask(model, stream=stream)) as response:
+                text = await response.text()
+                assert response.status == 502
+                assert json.loads(text)["error"]["code"] == "upstream_connection_error"
+                assert "127.0.0.1" not in text
+            # Where no connection comes about, another attempt is safe; after a reset it is not.
+            assert len(await gateway.rows()) - before == attempts
+
+
+async def test_503_is_asked_again(gateway, upstream, h):
+    async def away_once(request, body):
+        reply = upstream.answer(h.completion()) if len(upstream.bodies) > 1 else (
+            upstream.answer(h.error_body("overloaded"), 503)
+        )  # fmt: skip
+        return await reply(request, body)
+
+    upstream.replies["m"] = away_once
+    async with gateway.post(h.ask("vllm/m")) as response:
+        assert response.status == 200
+    assert sorted(row["status"] for row in await gateway.rows()) == ["ok", "upstream_error"]
 
 
 async def test_cancel(gateway, upstream, h):

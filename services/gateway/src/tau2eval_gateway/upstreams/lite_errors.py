@@ -58,6 +58,8 @@ def map_error(litellm: Any, error: Exception, call: UpstreamCall) -> GatewayErro
             error_code="provider_key_missing",
             provider=provider,
         )
+    if "before a finish_reason" in message:
+        return truncated(provider)
     cause, unserved = _transport_fault(error)
     retry = Retry.LATER if unserved else Retry.NO
     if isinstance(error, litellm.Timeout):
