@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import sys
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from tau2eval_common.logs import setup_logging
 from tau2eval_common.server import run_service
 from tau2eval_common.settings import load_settings_or_exit
 from tau2eval_common.usage import only_help
+from tau2eval_gateway.content_log import ExceptionTextFilter
 from tau2eval_gateway.model_list import ModelListError
 from tau2eval_gateway.service import GatewayService, configured_deployments
 from tau2eval_gateway.settings import GatewaySettings, SeedSettings, help_text
@@ -49,6 +51,9 @@ def main(arguments: list[str]) -> int:
     settings = load_settings_or_exit(GatewaySettings)
     seed = load_settings_or_exit(SeedSettings)
     setup_logging("gateway", settings.log_level, settings.log_format)
+    if not settings.log_content:
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(ExceptionTextFilter())
     try:
         deployments = configured_deployments(settings)
     except ModelListError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from tau2eval_gateway.content_log import ContentLog
 from tau2eval_gateway.errors import GatewayError, Retry, UpstreamError, UpstreamTimeout
 from tau2eval_gateway.estimates import CostEstimates
 from tau2eval_gateway.flows.base import Spent, sum_costs
@@ -24,6 +26,7 @@ from tau2eval_gateway.usage import Usage, complete_usage, merge, read_usage, wri
 logger = logging.getLogger(__name__)
 
 CANCELLED_STATUS = 499
+_CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class CallRecord:
         spend: Takes the row.
         ended: Called once, with the row.
         around: Control flows around a stream; None: none.
+        content: Writes what is said to the log; None: it is not to be there.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class CallRecord:
         spend: Spend,
         ended: Callable[[], None],
         around: Around | None = None,
+        content: ContentLog | None = None,
     ) -> None:
         self._call = call
         self._upstream = upstream
@@ -88,6 +93,9 @@ class CallRecord:
         self._spend = spend
         self._ended = ended
         self._around = around
+        self._content = content
+        if content is not None:
+            content.asked(context.request_id, call.request)
         self._time = spend.reservation.time if spend.reservation else datetime.now(UTC)
         self._started = time.monotonic()
         self._first_byte: float | None = None
@@ -117,6 +125,8 @@ class CallRecord:
         """Reads a chat.completion object."""
         self._answered = True
         self._take_common(body)
+        if self._content is not None:
+            self._content.answered(self._context.request_id, body)
         for choice in body.get("choices") or ():
             message = choice.get("message") if isinstance(choice, Mapping) else None
             if isinstance(message, Mapping):
@@ -125,6 +135,8 @@ class CallRecord:
     def take_chunk(self, chunk: Mapping[str, Any]) -> None:
         """Reads a chat.completion.chunk object."""
         self._take_common(chunk)
+        if self._content is not None:
+            self._content.answered(self._context.request_id, chunk)
         for choice in chunk.get("choices") or ():
             delta = choice.get("delta") if isinstance(choice, Mapping) else None
             if isinstance(delta, Mapping):
@@ -141,12 +153,14 @@ class CallRecord:
         if self.finished:
             return
         usage, cost = self._settle(whole=False, asked=_may_have_worked(error))
-        self._write(error.error_code, error.http_status, usage, cost)
+        # A code is the provider's text: one that is no code may repeat the prompt or a key.
+        code = error.error_code if _CODE.fullmatch(error.error_code) else "upstream_error"
+        self._write(code, error.http_status, usage, cost)
         logger.warning(
             "call %s to %s failed: %s (HTTP %d)",
             self._context.request_id,
             self.provider,
-            error.error_code,
+            code,
             error.http_status,
         )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tau2eval_gateway.call import Around, CallRecord, Spend, call_metadata
+from tau2eval_gateway.content_log import ContentLog
 from tau2eval_gateway.errors import GatewayError, TooMany, UpstreamError, timeout_error
 from tau2eval_gateway.flows.base import Reply, Spent, sum_costs
 from tau2eval_gateway.flows.ids import CREW_PREFIX, CrewPlan, Plan, read_model_id
@@ -52,6 +53,7 @@ class GatewayCore:
         bounds: Time-outs.
         max_calls: Calls in progress at once.
         reservations: Keeps the daily cap.
+        content: Writes what is said to the log; None: it is not to be there.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class GatewayCore:
         bounds: Bounds,
         max_calls: int,
         reservations: Reservations,
+        content: ContentLog | None = None,
     ) -> None:
         self._router = router
         self._direct = direct
@@ -73,6 +76,7 @@ class GatewayCore:
         self._bounds = bounds
         self._max_calls = max_calls
         self._reservations = reservations
+        self._content = content
         self._calls = 0
         self._pipeline: Pipeline | None = None
         self._crews: Mapping[str, CrewPlan] = {}
@@ -295,7 +299,7 @@ class GatewayCore:
                 raise
         ended: Callable[[], None] = self._end
         spend = Spend(self._ledger, self._reservations.estimates, reservation)
-        return CallRecord(call, upstream, context, key_id, spend, ended, around)
+        return CallRecord(call, upstream, context, key_id, spend, ended, around, self._content)
 
     def _end(self) -> None:
         self._calls -= 1

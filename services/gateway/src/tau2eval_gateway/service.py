@@ -12,12 +12,13 @@ from aiohttp import web
 from tau2eval.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from tau2eval_common.errors import Unavailable
 from tau2eval_gateway.composition import check_models, configured_crews, make_pipeline
+from tau2eval_gateway.content_log import ContentLog
 from tau2eval_gateway.core import Bounds, GatewayCore
 from tau2eval_gateway.estimates import CostEstimates
 from tau2eval_gateway.flows.state import StateStore
 from tau2eval_gateway.flows.state_factory import StateUrlError, make_state_store
 from tau2eval_gateway.grpc_api import ChatServicer, SpendServicer
-from tau2eval_gateway.http_api import HttpApi
+from tau2eval_gateway.http_api import HttpApi, quiet_server_log
 from tau2eval_gateway.keys import KeyRing
 from tau2eval_gateway.ledger import Ledger
 from tau2eval_gateway.lesson_book import LessonBook
@@ -40,6 +41,7 @@ from tau2eval_gateway.upstreams.lite import LiteLLMUpstream
 logger = logging.getLogger(__name__)
 
 _EMBEDDED_DRAIN_SECONDS = 2.0
+_KEEPALIVE_SECONDS = 75.0
 
 
 def configured_deployments(settings: GatewaySettings) -> list[Deployment]:
@@ -114,7 +116,7 @@ class GatewayService:
         self._lesson_store = LessonStore(self._ledger.engine)
         self._lessons = LessonBook(self._lesson_store, self._seed.lessons)
         await self._lessons.start()
-        redactor = Redactor(self._environ)
+        redactor = Redactor(self._environ, self._seed.model_api_keys.get_secret_value().split(","))
         environment = Environment(self._environ)
         direct = OpenAICompatibleUpstream(environment, redactor)
         lite = LiteLLMUpstream(environment, redactor)
@@ -134,6 +136,7 @@ class GatewayService:
             ),
             settings.max_sessions,
             await self._start_reservations(self._ledger),
+            ContentLog(redactor) if settings.log_content else None,
         )
         pipeline = make_pipeline(self._core.ask, settings, self._seed, self._store, self._lessons)
         self._core.use_flows(pipeline, crews)
@@ -209,6 +212,9 @@ class GatewayService:
             # A client that goes away ends its upstream call.
             handler_cancellation=True,
             shutdown_timeout=drain,
+            # Also for connections whose request never comes, or not to the end of its head.
+            keepalive_timeout=_KEEPALIVE_SECONDS,
+            logger=quiet_server_log(),
         )
         await self._runner.setup()
         await web.TCPSite(self._runner, settings.host, settings.http_port).start()
