@@ -418,10 +418,13 @@ async def test_statement_24_nothing_else_does(history):
 
 async def test_statement_24_only_a_later_call_settles():
     marina = Marina()
-    messages = [POLICY, user("Hi"), call(booking_id="AB12"), result(), *CANCEL[1:]]
+    messages = [POLICY, user("Hi CD34"), call(booking_id="AB12"), result(), *CANCEL[1:]]
     items = obligations(wants(message=4))
     answer = await marina.ask(messages, [call()], [items])
     assert (answer.counters["open"], answer.counters["settled"]) == (1, 0)
+    update = wants("Update CD34", ["update_booking"], ["CD34"], message=1)
+    answer = await Marina().ask(messages, [call()], [obligations(update, wants(message=4))])
+    assert (answer.counters["open"], answer.counters["settled"]) == (2, 0)
 
 
 async def test_statement_24_the_call_after_a_failed_one_settles():
