@@ -12,7 +12,14 @@ from tau2eval.scorer.v1 import record_pb2
 from tau2eval.voice.v1 import voice_pb2
 from tau2eval_scorer.artifacts import attempt_files
 from tau2eval_scorer.catalog import Catalog
-from tau2eval_scorer.control_flow import MAX_VALUE_CHARS, MAX_VALUES, control_flow
+from tau2eval_scorer.control_flow import (
+    MAX_COUNTS,
+    MAX_VALUE_CHARS,
+    MAX_VALUES,
+    control_flow,
+    control_flow_totals,
+    unchecked_calls,
+)
 from tau2eval_scorer.record import RecordReader, Role, TimedEvent
 from tau2eval_scorer.report import MemoryFiles, render_scenario
 from tau2eval_scorer.scoring import score
@@ -54,6 +61,51 @@ def test_whatever_a_bot_reports_stays_bounded(headers, cost):
 @pytest.mark.parametrize("headers", [None, [], "x-marina-verify"])
 def test_headers_of_another_form_are_none(headers):
     assert control_flow([used(1.0, headers)]) == []
+
+
+def test_totals_add_up_what_was_done_and_name_what_was_not():
+    def call(role, **values):
+        return {"role": role, "values": {name.replace("_", "-"): v for name, v in values.items()}}
+
+    first = [
+        call("agent", verify="approved", lessons="a,b"),
+        call("agent", verify="checker-unavailable", lessons="0"),
+        call("agent", verify="approved", lessons="observe:a"),
+    ]
+    second = [
+        call("agent", argcheck="writes=2 flagged=1 judge-unavailable=1", argcheck_cost_usd="0.1"),
+        call("agent", obligations="read=1 open=3 settled=2 failed=1"),
+        call("user", obligations="0"),
+        call("user", obligations="read=x =1 read=-1 read=1=1"),
+    ]
+    totals = control_flow_totals([{"control_flow": first}, {"control_flow": second}, {}])
+    assert totals == {
+        "agent": {
+            "argcheck": {
+                "calls": 1,
+                "counts": {"flagged": 1, "judge-unavailable": 1, "writes": 2},
+            },
+            "lessons": {"calls": 3, "counts": {"a": 2, "b": 1}},
+            "obligations": {"calls": 1, "counts": {"failed": 1, "read": 1}},
+            "verify": {"calls": 3, "counts": {"approved": 2, "checker-unavailable": 1}},
+        },
+        "user": {"obligations": {"calls": 2, "counts": {}}},
+    }
+    assert unchecked_calls(totals) == {
+        "agent argcheck": 1,
+        "agent obligations": 1,
+        "agent verify": 1,
+    }
+    assert control_flow_totals([{}]) == {}
+
+
+@given(st.lists(st.text(max_size=20), max_size=200))
+def test_totals_stay_bounded(words):
+    calls = [{"role": "agent", "values": {"verify": word}} for word in words]
+    totals = control_flow_totals([{"control_flow": calls}])
+    for flow in totals.get("agent", {}).values():
+        assert len(flow["counts"]) <= MAX_COUNTS
+        assert flow["calls"] == len(words)
 
 
 async def test_metrics_and_page_show_what_the_flows_did(builder, schema):

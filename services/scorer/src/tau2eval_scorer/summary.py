@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tau2eval_scorer.accuracy import combine
+from tau2eval_scorer.control_flow import control_flow_totals, unchecked_calls
 from tau2eval_scorer.jsonio import dump_line
 from tau2eval_scorer.latency import latency_stats
 from tau2eval_scorer.layout import scenario_path
@@ -94,6 +95,7 @@ def summarize(run: Run, rows: Sequence[Row], others: Sequence[Row] = ()) -> dict
         "latency_stats": latency_stats(_latencies(scored)),
         "token_usage": {role: _tokens(rows, role) for role in ROLES},
         "cost_usd": _sum(row.metrics["cost_usd"] for row in rows),
+        "control_flow": control_flow_totals(row.metrics for row in rows),
         "speech_accuracy": combine([row.metrics["speech_accuracy"] for row in scored]),
         "versions": _versions(rows),
         "domains": _domains(tasks),
@@ -340,6 +342,12 @@ def _warnings(summary: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
             f"{len(lost)} conversations were not run by the agent's own doing. The success rate "
             f"leaves them out; the rate with the agent's faults as failures is the one that an "
             f"agent cannot raise by crashing: {', '.join(dict.fromkeys(lost))}."
+        )
+    if unchecked := unchecked_calls(summary["control_flow"]):
+        listed = ", ".join(f"{name} {count} times" for name, count in unchecked.items())
+        warnings.append(
+            f"Control flows could not do their work and let answers pass unchecked: {listed}. To "
+            f"that extent the run measures the plain model."
         )
     return warnings
 

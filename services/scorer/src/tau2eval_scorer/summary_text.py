@@ -81,6 +81,7 @@ def _overall(summary: Mapping[str, Any]) -> list[str]:
         f"   Overall latency: {_latency(summary['latency_stats'])}",
         *_speech(summary["speech_accuracy"]),
         *_usage(summary),
+        *_control_flow(summary),
         "",
     ]
     for domain, entry in summary["domains"].items():
@@ -185,6 +186,15 @@ def _usage(summary: Mapping[str, Any]) -> list[str]:
     if summary["other_attempts"]["cost_usd"] is not None:
         lines.append(f"   and repeated attempts: ${summary['other_attempts']['cost_usd']:.6f}")
     return lines
+
+
+def _control_flow(summary: Mapping[str, Any]) -> list[str]:
+    return [
+        f"   Control flow, {role}: {name} in {flow['calls']} calls"
+        + (f" ({_counted(flow['counts'])})" if flow["counts"] else "")
+        for role, flows in summary["control_flow"].items()
+        for name, flow in flows.items()
+    ]
 
 
 def _warnings(summary: Mapping[str, Any]) -> list[str]:
