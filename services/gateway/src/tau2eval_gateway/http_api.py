@@ -16,6 +16,7 @@ from aiohttp import web
 from tau2eval_gateway.core import GatewayCore
 from tau2eval_gateway.errors import GatewayError
 from tau2eval_gateway.keys import KeyRing
+from tau2eval_gateway.openapi import openapi_json
 from tau2eval_gateway.requests import (
     CallContext,
     CallMetadata,
@@ -37,6 +38,21 @@ _ID_KEY = web.RequestKey("request_id", str)
 _MAX_BODY_SECONDS = 60.0
 _MAX_SEGMENT_SECONDS = 60.0
 """How long a client may leave a piece of a stream unread."""
+
+
+def quiet_server_log() -> logging.Logger:
+    """Returns a log for aiohttp's server, without the exceptions that it adds.
+
+    Those quote the bytes of what is no HTTP request, and a key may be among them.
+    """
+    log = logging.getLogger(f"{__name__}.server")
+    log.addFilter(_without_exception)
+    return log
+
+
+def _without_exception(record: logging.LogRecord) -> bool:
+    record.exc_info = record.exc_text = None
+    return True
 
 
 class HttpApi:
@@ -62,7 +78,11 @@ class HttpApi:
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/v1/health", self._health)
+        app.router.add_get("/v1/openapi.json", self._document)
         return app
+
+    async def _document(self, request: web.Request) -> web.Response:
+        return web.Response(body=openapi_json(), content_type="application/json")
 
     async def _health(self, request: web.Request) -> web.Response:
         ledger = self._core.ledger
@@ -86,6 +106,8 @@ class HttpApi:
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         key_id = self._keys.admit(request.headers.get("Authorization"))
         context = _context(request)
+        if (request.content_length or 0) > self._max_body_bytes:
+            raise too_large(self._max_body_bytes)
         try:
             async with asyncio.timeout(_MAX_BODY_SECONDS):
                 raw = await request.read()
@@ -188,8 +210,8 @@ def _internal_error() -> GatewayError:
 def _from_aiohttp(error: web.HTTPException) -> GatewayError:
     codes = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
     return refused(
-        f"{error.reason}: this gateway serves POST /v1/chat/completions, GET /v1/models and GET "
-        "/v1/health",
+        f"{error.reason}: this gateway serves POST /v1/chat/completions, GET /v1/models, GET "
+        "/v1/health and GET /v1/openapi.json",
         code=codes.get(error.status, "invalid_request_error"),
         status=error.status,
     )
