@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 DONE = b"[DONE]"
 DONE_EVENT = b"data: [DONE]\n\n"
@@ -15,8 +15,7 @@ _LINE = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
-class SseEvent:
+class SseEvent(NamedTuple):
     """One event.
 
     Attributes:
@@ -56,7 +55,9 @@ class SseSplitter:
             EventTooLargeError: An event grows without end.
         """
         if not self._buffer and piece.endswith(b"\n\n") and b"\r" not in piece:
-            # What nearly all upstreams send: whole events, with LF alone.
+            # What nearly all upstreams send: whole events, with LF alone, mostly one at a time.
+            if piece.find(b"\n\n") == len(piece) - 2:
+                return [_event(piece)]
             return [_event(part + b"\n\n") for part in piece[:-2].split(b"\n\n")]
         self._buffer += piece
         events: list[SseEvent] = []

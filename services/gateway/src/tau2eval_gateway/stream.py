@@ -12,7 +12,7 @@ import orjson
 from tau2eval_gateway.call import CallRecord
 from tau2eval_gateway.errors import GatewayError, UpstreamError, provider_error, timeout_error
 from tau2eval_gateway.requests import CallMetadata
-from tau2eval_gateway.sse import SseEvent
+from tau2eval_gateway.sse import DONE, SseEvent
 from tau2eval_gateway.upstreams.base import Upstream, UpstreamCall, UpstreamStream
 from tau2eval_gateway.watchdog import Watchdog
 
@@ -140,21 +140,24 @@ class ChatStream:
 
     def _take(self, batch: Sequence[SseEvent] | None) -> None:
         """Sorts events into what goes to the caller and what comes after it: end or fault."""
-        for at, event in enumerate(batch or ()):
-            if event.done:
-                self._ready = list(batch or ())[:at]
-                self._end()
-                return
-            try:
-                self._watch(event)
-            except GatewayError as fault:
-                self._ready = list(batch or ())[:at]
-                self._fault = fault
-                return
         if batch is None:
             self._end()
-        else:
-            self._ready = list(batch)
+            return
+        for at, event in enumerate(batch):
+            data = (event.data or b"").strip()
+            if data == DONE:
+                self._ready = list(batch[:at])
+                self._end()
+                return
+            if not data:
+                continue
+            try:
+                self._watch(data)
+            except GatewayError as fault:
+                self._ready = list(batch[:at])
+                self._fault = fault
+                return
+        self._ready = list(batch)
 
     def _end(self) -> None:
         wanted = self._call.request.body.get("n")
@@ -170,15 +173,12 @@ class ChatStream:
                 provider=self._record.provider,
             )
 
-    def _watch(self, event: SseEvent) -> None:
-        """Reads an event for usage, end and errors.
+    def _watch(self, data: bytes) -> None:
+        """Reads an event's data for usage, end and errors.
 
         Raises:
             GatewayError: It is an error, or is no chunk.
         """
-        data = event.data
-        if data is None or not data.strip():
-            return
         try:
             chunk = orjson.loads(data)
         except orjson.JSONDecodeError:
@@ -193,7 +193,7 @@ class ChatStream:
                 raise self._malformed()
             choices = []
         for choice in choices:
-            if not isinstance(choice, Mapping):
+            if not isinstance(choice, dict):
                 raise self._malformed()
             self._watch_choice(choice)
         self._record.take_chunk(chunk)
@@ -225,7 +225,7 @@ class ChatStream:
         shown = seconds
         if self._deadline - now < seconds:
             phase, seconds, shown = "total", self._deadline - now, self._call.total_seconds
-        return _Bound(self._watchdog.until(now + seconds), phase, shown, self._record.provider)
+        return _Bound(self._watchdog.until(now + seconds), phase, shown, self._record)
 
     def _malformed(self) -> GatewayError:
         return UpstreamError(
@@ -238,13 +238,13 @@ class ChatStream:
 class _Bound:
     """A wait whose time-out says which phase was too slow."""
 
-    __slots__ = ("_phase", "_provider", "_seconds", "_watchdog")
+    __slots__ = ("_phase", "_record", "_seconds", "_watchdog")
 
-    def __init__(self, watchdog: Watchdog, phase: str, seconds: float, provider: str) -> None:
+    def __init__(self, watchdog: Watchdog, phase: str, seconds: float, record: CallRecord) -> None:
         self._watchdog = watchdog
         self._phase = phase
         self._seconds = seconds
-        self._provider = provider
+        self._record = record
 
     def __enter__(self) -> None:
         self._watchdog.__enter__()
@@ -258,4 +258,4 @@ class _Bound:
         try:
             self._watchdog.__exit__(kind, error, trace)
         except TimeoutError:
-            raise timeout_error(self._phase, self._seconds, self._provider) from None
+            raise timeout_error(self._phase, self._seconds, self._record.provider) from None
