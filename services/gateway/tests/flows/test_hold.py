@@ -60,8 +60,8 @@ def add(name, quote=QUOTE):
     return Conflict(name, "", Action.ADD, quote)
 
 
-def ruling(draft, revision, *conflicts, reviews=None):
-    said = said_in(SAID)
+def ruling(draft, revision, *conflicts, reviews=None, messages=SAID):
+    said = said_in(messages)
     cited, uncited = citations(reviews or [conflicts], said)
     evidence = Evidence(said, declared_tools(BODY))
     before = calls_in(message(*draft), BODY)
@@ -504,12 +504,39 @@ def test_statement_12_a_dispatcher_is_held_like_the_call_it_passes_on():
     draft = [passed_on("cancel_order", id="A2", pay="card_8")]
     one = [passed_on("cancel_order", id="A1", pay="card_8")]
     two = [passed_on("cancel_order", id="A1", pay="card_7")]
-    other = [passed_on("refund_order", id="A2", pay="card_8")]
+    other = [passed_on("exchange", id="A2", pay="card_8")]
     assert ruling(draft, one, modify("c1", "arguments.id")) is None
     assert ruling(draft, one, modify("c1", "arguments")) is None
     assert ruling(draft, two, modify("c1", "arguments")) == Rule.DISPATCHED
-    assert ruling(draft, other, modify("c1", "tool")) is not None
+    said = modify("c1", "tool", "we talked about an exchange of it")
+    messages = [*SAID, {"role": "user", "content": said.quote}]
+    assert ruling(draft, other, said, messages=messages) == Rule.DISPATCHED
     assert ruling(draft, [], drop("cancel_order")) is None
+
+
+def test_statement_14_one_citation_adds_no_batch_of_calls():
+    one = {"tool": "cancel_order", "arguments": {"id": "A1"}}
+    two = {"tool": "book_order", "arguments": {"id": "A2"}}
+    for batch in ([one, two], [one, one]):
+        revision = [call("call_tools", {"calls": batch})]
+        assert next(seen.inner for seen in calls_in(message(*revision), BODY))
+        assert ruling([], revision, add("cancel_order")) == Rule.DISPATCHED
+        assert ruling([], revision, add("call_tools")) is not None
+    draft = [call("call_tools", {"calls": [one, two]}, "c1")]
+    changed = json.loads(json.dumps({"calls": [one, two]}).replace("A1", "i1"))
+    assert ruling(draft, [call("call_tools", changed)], modify("c1", "calls[0].arguments")) is None
+    both = json.loads(json.dumps(changed).replace("A2", "i2"))
+    assert ruling(draft, [call("call_tools", both)], modify("c1", "calls")) == Rule.DISPATCHED
+
+
+def test_statement_14_an_id_that_is_also_a_tool_names_neither():
+    draft = [
+        call("call_tool", {"tool": "cancel_order", "arguments": {"id": "A1"}}, "c1"),
+        call("book", {"id": "A2"}, "cancel_order"),
+    ]
+    assert [seen.label for seen in calls_in(message(*draft), BODY)] == ["c1", "draft-call-2"]
+    assert ruling(draft, [draft[0]], drop("cancel_order")) is not None
+    assert ruling(draft, [draft[1]], drop("cancel_order")) is None
 
 
 # Paths

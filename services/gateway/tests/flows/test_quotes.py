@@ -136,3 +136,9 @@ def test_statement_11_what_holds_stands_in_a_message(before, after, quote):
             folded in " ".join(before.split()).casefold()
             or folded in " ".join(after.split()).casefold()
         )
+
+
+def test_statement_11_escapes_do_not_lengthen_a_quote():
+    messages = [{"role": "tool", "content": json.dumps({"name": "éé"})}]
+    assert not quoted("éé", messages)
+    assert not quoted("\\u0061\\u0062", [{"role": "user", "content": "xaby"}])

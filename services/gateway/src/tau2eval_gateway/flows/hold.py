@@ -189,7 +189,7 @@ class _Search:
         old, new = self.before[i], self.after[j]
         if old.call.name != new.call.name:
             return False
-        naming = self._naming(Action.MODIFY, old, self.before)
+        naming = self._naming(Action.MODIFY, old)
         if not naming:
             self._blame_missing(i + j, Action.MODIFY, old, False)
             return False
@@ -211,7 +211,7 @@ class _Search:
         if i == len(self.before):
             return False
         old, spent = self.before[i], False
-        for number in self._naming(Action.DROP, old, self.before):
+        for number in self._naming(Action.DROP, old):
             if number in used:
                 spent = True
             elif self.explains(i + 1, j, used | {number}):
@@ -236,16 +236,15 @@ class _Search:
         self._blame_missing(i + j, Action.ADD, new, spent)
         return False
 
-    def _naming(self, action: Action, seen: Seen, drafted: Sequence[Seen]) -> list[int]:
+    def _naming(self, action: Action, seen: Seen) -> list[int]:
         """Returns the citations that mean a drafted call, those by label first."""
-        labels = {other.label for other in drafted}
         by_label, by_name = [], []
         for number, conflict in enumerate(self.cited):
             if conflict.action != action:
                 continue
             if conflict.call == seen.label:
                 by_label.append(number)
-            elif conflict.call not in labels and conflict.call in seen.names:
+            elif conflict.call in seen.names:
                 by_name.append(number)
         return by_label + by_name
 

@@ -50,14 +50,15 @@ def calls_in(message: Mapping[str, Any], body: Mapping[str, Any]) -> list[Seen]:
     tools = declared_tools(body)
     calls = list(entries_in(message))
     taken = Counter(call.call_id for _, call in calls)
-    names = {call.name for _, call in calls}
+    inner = [tuple(one.tool for one in passed_on(call)) for _, call in calls]
+    # An id that is also a tool's name could mean two calls.
+    names = {call.name for _, call in calls}.union(*inner)
     found = []
     for number, (place, call) in enumerate(calls, 1):
         clear = taken[call.call_id] == 1 and call.call_id not in names
         label = call.call_id if call.call_id.strip() and clear else f"draft-call-{number}"
         write = not call.name or is_write(call.name, tools.get(call.name), call.arguments, tools)
-        inner = tuple(one.tool for one in passed_on(call))
-        found.append(Seen(label, place, call, write, inner))
+        found.append(Seen(label, place, call, write, inner[number - 1]))
     return found
 
 
