@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,14 @@ class Outcome:
         return sorted({row.arm for row in self.rows if row.role != "user"})
 
 
-def run(python: Path, stack: Stack, folder: Path, model: str, run_id: str) -> Outcome:
+def run(
+    python: Path,
+    stack: Stack,
+    folder: Path,
+    model: str,
+    run_id: str,
+    tasks: Sequence[str] = TASKS,
+) -> Outcome:
     """Runs the tasks with a model.
 
     Args:
@@ -82,12 +90,13 @@ def run(python: Path, stack: Stack, folder: Path, model: str, run_id: str) -> Ou
         folder: For tau2's results.
         model: The agent's model id.
         run_id: Name of the run, in the ledger too.
+        tasks: Ids of the airline's tasks.
 
     Raises:
         Tau2Error: It fails, or does not end in time.
     """
     arguments = [
-        *("run", "--domain", "airline", "--task-ids", *TASKS, "--num-trials", "1"),
+        *("run", "--domain", "airline", "--task-ids", *tasks, "--num-trials", "1"),
         *("--agent-llm", f"openai/{model}", "--agent-llm-args", _llm_args(stack, run_id, "agent")),
         *("--user-llm", f"openai/{USER}", "--user-llm-args", _llm_args(stack, run_id, "user")),
         # This CLI takes the agent's key from the variable that is named here, not from the args.
