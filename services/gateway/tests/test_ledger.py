@@ -297,3 +297,48 @@ async def test_a_database_that_cannot_be_used_is_a_clear_error(tmp_path, url):
         await Ledger(url, tmp_path).start()
     assert "DATABASE_URL" in str(caught.value)
     assert "secret-word" not in str(caught.value)
+
+
+FULL = """
+import asyncio, json, resource, signal, sys
+from pathlib import Path
+from tau2eval_gateway import ledger as module
+from tau2eval_gateway.ledger import Ledger
+sys.path.insert(0, sys.argv[2])
+from test_ledger import row
+
+async def main():
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    ledger = Ledger("", Path(sys.argv[1]))
+    await ledger.start()
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # No file may grow beyond this: neither the journal nor the database can take the rows.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+    for number in range(200):
+        ledger.record(row(number))
+    try:
+        await ledger.flush(1.0)
+        told = False
+    except module.Unavailable:
+        told = ledger.failing and ledger.rows_waiting == 200
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    await ledger.flush(60)
+    (found,) = await ledger.run("r")
+    print(json.dumps([told, found.calls, found.cost_usd]))
+    await ledger.stop()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_full_disk_that_is_cleared_has_every_row_once(tmp_path):
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", FULL, str(tmp_path), os.path.dirname(__file__)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    out, errors = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode == 0, errors.decode()
+    assert json.loads(out) == [True, 200, 100.0], errors.decode()
+    assert b"trying again" in errors
+    assert b"would lose ledger rows" in errors

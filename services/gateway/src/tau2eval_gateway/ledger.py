@@ -20,14 +20,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from tau2eval_common.errors import Unavailable
 from tau2eval_gateway.ledger_journal import Journal, Segment, abandoned
-from tau2eval_gateway.ledger_schema import CALLS, LedgerRow, SpendSum, utc_day
-from tau2eval_gateway.ledger_store import (
-    LedgerError,
-    LedgerStore,
-    Standing,
-    is_passing,
-    kind_of,
-)
+from tau2eval_gateway.ledger_schema import CALLS, LedgerRow, SpendSum, Standing, utc_day
+from tau2eval_gateway.ledger_store import LedgerError, LedgerStore, is_passing, kind_of
 
 __all__ = ["Ledger", "LedgerError"]
 

@@ -5,7 +5,7 @@ The migrations make them; what is here is for queries, and must agree with the n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final
@@ -136,7 +136,56 @@ def _plain(text: str, size: int) -> str:
 
 def utc_day(time: datetime) -> str:
     """Returns the day of a UTC time as it is kept: YYYY-MM-DD."""
-    return time.strftime("%Y-%m-%d")
+    return time.date().isoformat()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a call reserves before it is made.
+
+    Attributes:
+        usd: Dollars that it may cost at most.
+        expires: Seconds since 1970, after its end in any case.
+    """
+
+    call_id: str
+    day: str
+    usd: float
+    expires: float
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a day stands, in dollars: what its calls count for, and what is reserved."""
+
+    counted_usd: float
+    reserved_usd: float
+
+
+_CENT_FRACTION: Final = 1e-9
+"""Dollars by which sums of many small numbers may be off."""
+
+
+def decide(
+    wanted: Sequence[Wanted], days: dict[str, Standing], cap_usd: float
+) -> list[Standing | None]:
+    """Returns None for what fits under the cap, in order, or else where its day stands.
+
+    Args:
+        wanted: Reservations.
+        days: Where each of their days stands; changed by what is granted.
+        cap_usd: Dollars a day.
+    """
+    results: list[Standing | None] = []
+    for item in wanted:
+        standing = days[item.day]
+        total = standing.counted_usd + standing.reserved_usd + item.usd
+        if total > cap_usd + _CENT_FRACTION:
+            results.append(standing)
+            continue
+        days[item.day] = Standing(standing.counted_usd, standing.reserved_usd + item.usd)
+        results.append(None)
+    return results
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,9 +21,13 @@ from tau2eval_gateway.ledger_schema import (
     RESERVATIONS,
     LedgerRow,
     SpendSum,
+    Standing,
+    Wanted,
+    decide,
     sum_by,
     to_sum,
 )
+from tau2eval_gateway.ledger_sqlite import SqliteFile
 
 CONNECT_SECONDS: Final = 10.0
 STATEMENT_SECONDS: Final = 60.0
@@ -35,35 +39,10 @@ _DRIVERS: Final = {
 }
 _PASSING_STATES: Final = frozenset({"08", "40", "53", "57"})
 """Classes of SQLSTATE that pass: lost connections, deadlocks, a server that is full or ends."""
-_CENT_FRACTION: Final = 1e-9
-"""Dollars by which sums of many small numbers may be off."""
 
 
 class LedgerError(OSError):
     """The ledger's database cannot be used."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a call reserves before it is made.
-
-    Attributes:
-        usd: Dollars that it may cost at most.
-        expires: Seconds since 1970, after its end in any case.
-    """
-
-    call_id: str
-    day: str
-    usd: float
-    expires: float
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a day stands, in dollars: what its calls count for, and what is reserved."""
-
-    counted_usd: float
-    reserved_usd: float
 
 
 class LedgerStore:
@@ -81,6 +60,9 @@ class LedgerStore:
         url = _normal_url(database_url or f"sqlite:///{data_dir.resolve() / 'gateway.sqlite3'}")
         self._engine = _engine(url)
         self._writers = self._engine.execution_options(writes=True)
+        self._file: SqliteFile | None = None
+        if _is_file(url):
+            self._file = SqliteFile(str(url.database), _BUSY_MILLISECONDS / 1000)
 
     @property
     def engine(self) -> AsyncEngine:
@@ -111,6 +93,8 @@ class LedgerStore:
 
     async def close(self) -> None:
         """Closes the connections."""
+        if self._file is not None:
+            await self._file.close()
         await self._engine.dispose()
 
     async def write(self, rows: Sequence[LedgerRow], released: Sequence[str] = ()) -> None:
@@ -120,6 +104,9 @@ class LedgerStore:
             rows: Calls that have ended.
             released: Ids of reservations whose calls were never made.
         """
+        if self._file is not None:
+            await self._file.write(rows, released)
+            return
         by_id = {row.call_id: row.values() for row in rows}
         async with self._writing() as connection:
             if by_id:
@@ -143,30 +130,20 @@ class LedgerStore:
         Returns:
             None for each that is granted, or where its day stands, in which it found no place.
         """
-        granted: list[Wanted] = []
-        results: list[Standing | None] = []
+        if self._file is not None:
+            return await self._file.reserve(wanted, cap_usd, now)
         async with self._writing() as connection:
-            days: dict[str, Standing] = {}
-            for item in wanted:
-                standing = days.get(item.day) or await _standing(connection, item.day, now)
-                total = standing.counted_usd + standing.reserved_usd + item.usd
-                if total <= cap_usd + _CENT_FRACTION:
-                    granted.append(item)
-                    results.append(None)
-                    reserved = standing.reserved_usd + item.usd
-                    standing = Standing(standing.counted_usd, reserved)
-                else:
-                    results.append(standing)
-                days[item.day] = standing
+            days = {
+                day: await _standing(connection, day, now) for day in {one.day for one in wanted}
+            }
+            results = decide(wanted, days, cap_usd)
+            granted = [
+                {"call_id": one.call_id, "day": one.day, "usd": one.usd, "expires": one.expires}
+                for one, result in zip(wanted, results, strict=True)
+                if result is None
+            ]
             if granted:
-                await connection.execute(
-                    sa.insert(RESERVATIONS),
-                    [
-                        {"call_id": one.call_id, "day": one.day, "usd": one.usd,
-                         "expires": one.expires}
-                        for one in granted
-                    ],
-                )  # fmt: skip
+                await connection.execute(sa.insert(RESERVATIONS), granted)
         return results
 
     async def remove_expired(self, now: float) -> None:
@@ -258,7 +235,8 @@ async def _standing(connection: AsyncConnection, day: str, now: float) -> Standi
 
 def is_passing(error: BaseException) -> bool:
     """Whether an error says that the database is away or full: the same row may fare better."""
-    if isinstance(error, (OperationalError, InterfaceError, PoolTimeout, OSError, TimeoutError)):
+    passing = (OperationalError, InterfaceError, PoolTimeout, OSError, sqlite3.OperationalError)
+    if isinstance(error, passing):
         return True
     if isinstance(error, DBAPIError):
         # SQLAlchemy has no kind of its own for most of what asyncpg raises.
@@ -285,6 +263,17 @@ def _normal_url(url: str) -> sa.URL:
         query["ssl"] = query.pop("sslmode")
         parsed = parsed.set(query=query)
     return parsed
+
+
+def _is_file(url: sa.URL) -> bool:
+    """Whether it is a plain SQLite file, which a second connection finds by its path."""
+    return (
+        url.drivername == "sqlite+aiosqlite"
+        and bool(url.database)
+        and url.database != ":memory:"
+        and not str(url.database).startswith("file:")
+        and not url.query
+    )
 
 
 def _engine(url: sa.URL) -> AsyncEngine:

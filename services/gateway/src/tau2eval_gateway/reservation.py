@@ -22,8 +22,8 @@ from tau2eval_common.errors import Unavailable
 from tau2eval_gateway.errors import GatewayError, TooMany
 from tau2eval_gateway.estimates import CostEstimates
 from tau2eval_gateway.ledger import Ledger
-from tau2eval_gateway.ledger_schema import utc_day
-from tau2eval_gateway.ledger_store import Standing, Wanted, kind_of
+from tau2eval_gateway.ledger_schema import Standing, Wanted, utc_day
+from tau2eval_gateway.ledger_store import kind_of
 from tau2eval_gateway.upstreams.base import Upstream, UpstreamCall
 
 logger = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from alembic.runtime.migration import MigrationContext
 
 from tau2eval_gateway import migrate
 from tau2eval_gateway.ledger import Ledger, LedgerError
-from tau2eval_gateway.ledger_schema import METADATA
-from tau2eval_gateway.ledger_store import LedgerStore, Standing, Wanted
+from tau2eval_gateway.ledger_schema import METADATA, Standing, Wanted
+from tau2eval_gateway.ledger_store import LedgerStore
 
 OLD_ROW = """
 INSERT INTO gateway_calls VALUES
