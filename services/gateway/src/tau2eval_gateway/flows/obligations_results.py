@@ -7,7 +7,6 @@ in the middle of a text is no failure, nor is {"error": null}.
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Mapping
@@ -16,7 +15,6 @@ from typing import Any
 from tau2eval_gateway.flows.messages import text_of
 
 _MAX_DEPTH = 12
-_MAX_LITERAL_CHARS = 20_000
 _MAX_LEAD_CHARS = 400
 
 _LEADING = re.compile(
@@ -50,6 +48,12 @@ _NO_FAILURE = re.compile(
     r"(?:0+|none|null|nil|no|false|n/?a|\[\]|\{\}|''|\"\"|-|ok|success)\s*(?:[.,;\n]|$)",
     re.IGNORECASE,
 )
+_MEMBER = re.compile(
+    r"""\s*'([^'\\]*)'\s*:\s*
+    (?:(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([\w.+-]+))\s*([,}]) | ([\[{(]))""",
+    re.VERBOSE | re.DOTALL,
+)
+_WORDS = {"None": None, "True": True, "False": False}
 _MARK = re.compile(r"^[\s\W]*", re.UNICODE)
 _OPENERS = "<"
 
@@ -181,14 +185,29 @@ def _parsed(text: str) -> tuple[bool, Any]:
     try:
         return True, json.loads(text)
     except (ValueError, RecursionError):
-        pass
-    if len(text) > _MAX_LITERAL_CHARS or text[0] not in "{[":
-        return False, None
-    try:
-        # What str() makes of a Python object.
-        return True, ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return False, None
+        members = _python_members(text)
+        return bool(members), members
+
+
+def _python_members(text: str) -> dict[str, Any]:
+    """Returns the first members of what str() makes of a dict, up to one that is nested.
+
+    Python's own reader is not used: texts can be made that end the process.
+    """
+    members: dict[str, Any] = {}
+    at = 1 if text[0] == "{" else len(text)
+    while (found := _MEMBER.match(text, at)) is not None:
+        name, single, double, word, end, opening = found.groups()
+        if opening:
+            # Of what is inside, it counts only whether there is anything.
+            members[name] = text[found.end() : found.end() + 1] not in ("]", "}", ")")
+            break
+        plain = single if single is not None else double
+        members[name] = _WORDS.get(word, word) if plain is None else plain
+        if end != ",":
+            break
+        at = found.end()
+    return members
 
 
 def _object_failed(value: Mapping[Any, Any], depth: int) -> bool:
