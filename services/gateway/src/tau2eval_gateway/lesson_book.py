@@ -11,7 +11,13 @@ from typing import Any, Final
 
 from tau2eval_common.errors import Unavailable
 from tau2eval_gateway.lesson_store import LessonStore
-from tau2eval_gateway.lessons import NO_LESSONS, LessonIndex, LessonMatch, insert_lessons
+from tau2eval_gateway.lessons import (
+    NO_LESSONS,
+    Lesson,
+    LessonIndex,
+    LessonMatch,
+    insert_lessons,
+)
 from tau2eval_gateway.requests import ChatRequest
 
 logger = logging.getLogger(__name__)
@@ -43,9 +49,12 @@ class LessonBook:
         self._mode = mode
         self._refresh_seconds = refresh_seconds
         self._stale_seconds = stale_seconds
+        self._lessons: list[Lesson] = []
         self._index = LessonIndex([])
         self._read_at = float("-inf")
         self._failing = False
+        # One reading at a time, so that an old list never takes the place of a newer one.
+        self._reading = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -69,7 +78,11 @@ class LessonBook:
             self._task = None
 
     async def refresh(self) -> None:
-        """Reads the lessons again; never raises."""
+        """Reads the lessons again; a database that is away is no error."""
+        async with self._reading:
+            await self._read()
+
+    async def _read(self) -> None:
         try:
             lessons = await self._store.lessons()
         except Unavailable as error:
@@ -77,10 +90,13 @@ class LessonBook:
                 logger.warning("%s; calls go on without new lessons", error.message)
             self._failing = True
             return
-        index = LessonIndex(lessons)
-        if index.refused and index.refused != self._index.refused:
-            logger.warning("%d kept lessons are not well formed and never ride", index.refused)
-        self._index, self._read_at, self._failing = index, time.monotonic(), False
+        if lessons != self._lessons:
+            # In a thread: hundreds of lessons take longer than a call should wait.
+            index = await asyncio.to_thread(LessonIndex, lessons)
+            if index.refused:
+                logger.warning("%d kept lessons are not well formed and never ride", index.refused)
+            self._lessons, self._index = lessons, index
+        self._read_at, self._failing = time.monotonic(), False
 
     async def match(self, body: Mapping[str, Any]) -> LessonMatch:
         """Returns the lessons for a chat body. Never raises and never waits for the database."""

@@ -18,7 +18,8 @@ from tau2eval_gateway.lessons import Lesson
 MAX_LESSONS: Final = 400
 """All of them, as long as they may be, fit into one gRPC answer."""
 QUERY_SECONDS: Final = 10.0
-_TRIES: Final = 3
+_TRIES: Final = 5
+_PAUSE_SECONDS: Final = 0.05
 _METADATA: Final = sa.MetaData()
 T = TypeVar("T")
 
@@ -150,6 +151,7 @@ class LessonStore:
                 # Another replica may be making it at this moment.
                 if not left:
                     raise
+                await asyncio.sleep(_PAUSE_SECONDS)
         self._made = True
 
     async def _ask(self, work: Awaitable[T]) -> T:

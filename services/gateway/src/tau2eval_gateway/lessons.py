@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -163,8 +163,8 @@ class LessonIndex:
     def __init__(self, lessons: Sequence[Lesson]) -> None:
         self._lessons: list[Lesson] = []
         self._words: dict[str, list[int]] = {}
-        self._triggers: list[tuple[tuple[str, ...], ...]] = []
-        self._by_trigger: dict[str, set[int]] = {}
+        self._phrases: dict[tuple[str, ...], list[int]] = {}
+        self._longest = 0
         self.refused = 0
         for lesson in lessons:
             try:
@@ -183,10 +183,9 @@ class LessonIndex:
         self._lessons.append(lesson)
         for word in telling_stems(words_of(lesson.text)):
             self._words.setdefault(word, []).append(at)
-        triggers = tuple({phrase_stems(words_of(trigger)): None for trigger in lesson.triggers})
-        self._triggers.append(triggers)
-        for trigger in triggers:
-            self._by_trigger.setdefault(trigger[0], set()).add(at)
+        for phrase in {phrase_stems(words_of(trigger)) for trigger in lesson.triggers}:
+            self._phrases.setdefault(phrase, []).append(at)
+            self._longest = max(self._longest, len(phrase))
 
     def find(self, turn: str) -> list[Lesson]:
         """Returns the lessons that matter to a user's turn, the best first, at most MAX_SHOWN.
@@ -197,23 +196,18 @@ class LessonIndex:
         if not self._lessons:
             return []
         words = words_of(_bounded(turn))
-        said = phrase_stems(words)
-        points: Counter[int] = Counter()
+        points = [0] * len(self._lessons)
         for word in telling_stems(words):
             for at in self._words.get(word, ()):
                 points[at] += WORD_POINTS
-        candidates: set[int] = set()
-        for word in set(said):
-            candidates |= self._by_trigger.get(word, set())
-        runs = _runs(
-            said, max((len(t) for at in candidates for t in self._triggers[at]), default=0)
+        for phrase in _runs(phrase_stems(words), self._longest):
+            for at in self._phrases.get(phrase, ()):
+                points[at] += TRIGGER_POINTS
+        found = [at for at, score in enumerate(points) if score >= THRESHOLD]
+        best = heapq.nsmallest(
+            MAX_SHOWN, found, key=lambda at: (-points[at], self._lessons[at].name)
         )
-        for at in candidates:
-            hits = sum(trigger in runs for trigger in self._triggers[at])
-            points[at] += TRIGGER_POINTS * hits
-        found = [at for at, score in points.items() if score >= THRESHOLD]
-        found.sort(key=lambda at: (-points[at], self._lessons[at].name))
-        return [self._lessons[at] for at in found[:MAX_SHOWN]]
+        return [self._lessons[at] for at in best]
 
     def match(self, body: Mapping[str, Any]) -> LessonMatch:
         """Returns the lessons for the last user turn of a chat body."""
@@ -259,11 +253,16 @@ def insert_lessons(request: ChatRequest, message: str) -> ChatRequest:
         return request
     messages = request.body["messages"]
     at = 0
-    while at < len(messages) and messages[at].get("role") in SYSTEM_ROLES:
+    while at < len(messages) and _is_system(messages[at]):
         at += 1
     # A model that takes "developer" messages may refuse "system" ones beside them.
     role = messages[at - 1]["role"] if at else "system"
     return insert_message(request, at, {"role": role, "content": message})
+
+
+def _is_system(message: Mapping[str, Any]) -> bool:
+    role = message.get("role")
+    return isinstance(role, str) and role in SYSTEM_ROLES
 
 
 def _runs(words: Sequence[str], longest: int) -> set[tuple[str, ...]]:

@@ -223,6 +223,13 @@ async def test_statement_21_odd_content_costs_no_call(content: Any) -> None:
     assert headers["x-marina-lessons"] == "0"
 
 
+@pytest.mark.parametrize("role", [None, 7, [], {}, True])
+async def test_statement_21_odd_roles_cost_no_call(role: Any) -> None:
+    run = Run(Book(LESSON))
+    await run(chat([{"role": role, "content": "x"}, USER]))
+    assert [m["role"] for m in run.sent[0].body["messages"]] == ["system", role, "user"]
+
+
 messages_ = st.lists(
     st.fixed_dictionaries(
         {

@@ -90,7 +90,11 @@ async def test_an_unknown_name_is_not_found(gateway: Any) -> None:
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await remove(gateway, "x' OR 1=1 --")
-    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    for name in ("", "a\0b", "x" * 257):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await remove(gateway, name)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_keys_are_asked_for_as_the_other_services_do(
