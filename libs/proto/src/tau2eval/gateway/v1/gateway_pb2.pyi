@@ -284,7 +284,7 @@ class SpendRow(_message.Message):
     cost_usd: _builtins.float
     """Sum of the known costs."""
     calls_without_cost: _builtins.int
-    """Calls whose cost is not known."""
+    """Calls that may have been billed and whose cost is not known."""
     scenario: _builtins.str
     cached_tokens: _builtins.int
     """Part of prompt_tokens, read from the provider's cache."""
@@ -358,7 +358,9 @@ class ListDailySpendResponse(_message.Message):
     cap_usd: _builtins.float
     """MARINA_DAILY_SPEND_CAP_USD; unset: no cap."""
     spent_today_usd: _builtins.float
-    """Known cost of the current UTC day, and what calls in progress have reserved."""
+    """What the calls of the current UTC day count for towards the cap (their cost, or an estimate
+    where it is unknown), and what calls in progress have reserved.
+    """
     reserved_usd: _builtins.float
     @_builtins.property
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpendRow]: ...
