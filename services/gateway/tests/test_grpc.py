@@ -257,3 +257,18 @@ async def test_keys_on_request(upstream, h, tmp_path):
         await gateway.chat.ChatCompletion(plain(h.ask("m")), metadata=metadata, timeout=20)
         (row,) = await gateway.rows()
         assert row["key_id"].startswith("key_")
+
+
+async def test_cancel_of_a_plain_call_reaches_the_upstream(gateway, upstream, h):
+    async def slow(request, body):
+        await asyncio.sleep(30)
+
+    upstream.replies["scripted/x"] = slow
+    call = gateway.chat.ChatCompletion(plain(h.ask("scripted/x")), timeout=60)
+    task = asyncio.ensure_future(call.wait_for_connection())
+    await asyncio.wait_for(upstream.arrived.wait(), 20)
+    call.cancel()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await asyncio.wait_for(upstream.cancelled.wait(), 10)
+    assert (await gateway.first_row())["status"] == "cancelled"
