@@ -16,6 +16,7 @@ lessons_app = typer.Typer(
     help="Lessons that ride with marina/verify: calls and with crews that ask for them.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 OutputDir = Annotated[
@@ -67,8 +68,7 @@ def add(
 
     For example:
 
-      tau2-eval lessons add check-before-cancel --trigger cancel --trigger refund "Look the booking
-      up before you cancel it."
+      tau2-eval lessons add check-first --trigger cancel "Look the booking up first."
 
     Exit codes: 0 done, 2 wrong use, 3 the gateway could not be used.
     """
@@ -178,8 +178,7 @@ def learn(
 
       tau2-eval lessons learn eval_20260101_120000_ab12 --dry-run
 
-      tau2-eval lessons learn eval_20260101_120000_ab12 --model openai/gpt-4.1 --judge-model
-      openai/gpt-5.2
+      tau2-eval lessons learn RUN --model openai/gpt-4.1 --judge-model openai/gpt-5.2
 
     Exit codes: 0 done, 2 wrong use, 3 a model or a conversation could not be had, 130 interrupted.
     """
