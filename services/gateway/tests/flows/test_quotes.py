@@ -142,3 +142,9 @@ def test_statement_11_escapes_do_not_lengthen_a_quote():
     messages = [{"role": "tool", "content": json.dumps({"name": "éé"})}]
     assert not quoted("éé", messages)
     assert not quoted("\\u0061\\u0062", [{"role": "user", "content": "xaby"}])
+
+
+def test_statement_11_unseen_characters_do_not_lengthen_a_quote():
+    said = "of booking\u200b\u200b\u200b\u200b and so on"
+    assert not quoted("of booking\u200b\u200b\u200b\u200b", [{"role": "user", "content": said}])
+    assert quoted("of booking\u200b\u200b\u200b\u200b and", [{"role": "user", "content": said}])
