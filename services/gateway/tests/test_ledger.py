@@ -153,6 +153,19 @@ async def test_a_database_that_fails_after_writing_gets_every_row_once(
     await ledger.stop()
 
 
+async def test_a_row_that_comes_after_the_end_is_taken_up(tmp_path):
+    ledger = Ledger("", tmp_path)
+    await ledger.start()
+    await ledger.stop()
+    ledger.record(row(1))
+    again = Ledger("", tmp_path)
+    await again.start()
+    (found,) = await again.run("r")
+    assert found.calls == 1
+    assert not (tmp_path / SPILL_NAME).exists()
+    await again.stop()
+
+
 async def test_a_row_that_the_database_refuses_holds_up_no_other(tmp_path):
     ledger = Ledger("", tmp_path)
     await ledger.start()

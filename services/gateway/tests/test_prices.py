@@ -168,6 +168,9 @@ def test_a_stream_that_was_left_counts_what_was_seen():
     assert nothing.prompt_tokens > 100
     forgot = complete_usage(Usage(prompt_tokens=50), body, 8, whole=True)
     assert (forgot.completion_tokens, forgot.estimated) == (2, True)
+    half = complete_usage(Usage(completion_tokens=7), body, 28, whole=True)
+    assert half.prompt_tokens > 100
+    assert (half.completion_tokens, half.estimated) == (7, True)
 
 
 def test_usages_of_one_stream_add_up_to_the_last():

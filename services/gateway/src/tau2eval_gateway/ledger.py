@@ -35,7 +35,7 @@ WRITE_SECONDS = 0.1
 FLUSH_SECONDS = 10.0
 _RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
 SPILL_NAME: Final = "spend-not-yet-written.jsonl"
-"""Where gateways before the journal kept rows; still taken up."""
+"""Rows that came after the end, and those of gateways before the journal."""
 REFUSED_NAME: Final = "spend-refused.jsonl"
 """Rows that the database will not take; for a person to look at."""
 _DAILY: Final = ("day", "key_id", "model", "role", "run_id", "arm")
@@ -89,8 +89,12 @@ class Ledger:
     @property
     def failing(self) -> bool:
         """Whether rows cannot be written just now; they are kept and tried again."""
-        journal = self._journal
-        return self._database_fails or (journal is not None and journal.failing)
+        journal, writer = self._journal, self._writer
+        return (
+            self._database_fails
+            or (journal is not None and journal.failing)
+            or (writer is not None and writer.done())
+        )
 
     @property
     def rows_waiting(self) -> int:
@@ -122,11 +126,15 @@ class Ledger:
 
     def record(self, row: LedgerRow) -> None:
         """Takes a row; does not wait."""
-        kept = self._journal is not None and self._journal.append(_line(row))
+        if self._journal is None:
+            # A call that ends after the ledger: the next gateway here takes it up.
+            _append(self._folder / SPILL_NAME, [_text(row)])
+            return
+        kept = self._journal.append(_line(row))
         self._taken += 1
         if len(self._queue) < QUEUE_ROWS:
             self._queue.append((row, kept))
-        elif kept and self._journal is not None:
+        elif kept:
             self._journal.overflow()
         else:
             self._written += 1

@@ -162,6 +162,10 @@ def complete_usage(
     """
     if usage is None:
         return estimate(body, completion_bytes)
+    if not usage.prompt_tokens and usage.cost_usd is None:
+        # No prompt is empty.
+        read = estimate(body, 0).prompt_tokens
+        usage = replace(usage, prompt_tokens=read, estimated=True)
     seen = -(-completion_bytes // BYTES_PER_TOKEN)
     short = usage.completion_tokens == 0 if whole else usage.completion_tokens < seen
     if not seen or not short:
