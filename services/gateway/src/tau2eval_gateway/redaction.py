@@ -18,7 +18,7 @@ _HIDDEN = "[redacted]"
 _WINDOW = 24
 """Characters of prompt text in a row that count as an echo of the prompt."""
 _STEP = _WINDOW // 2
-_SEARCHED = 1_000_000
+_SEARCHED = 300_000
 """Characters at both ends of a prompt that are searched."""
 
 
