@@ -5,7 +5,7 @@ import asyncio
 import orjson
 import pytest
 
-from tau2eval_gateway.errors import GatewayError, UpstreamError
+from tau2eval_gateway.errors import GatewayError, Retry, TooMany, UpstreamError, timeout_error
 from tau2eval_gateway.flows.base import Reply, Spent, Tally, sum_costs, sum_usage
 from tau2eval_gateway.flows.ids import read_model_id
 from tau2eval_gateway.flows.pipeline import Asked, FlowSettings, Pipeline
@@ -117,6 +117,23 @@ async def test_outer_flows_go_around_inner_ones():
         "x-marina-argcheck": "retried=2",
         "x-marina-argcheck-cost-usd": "0.5",
     }
+
+
+@pytest.mark.parametrize(
+    ("error", "known"),
+    [
+        (timeout_error("total", 1.0, "openai"), False),
+        (UpstreamError("x", error_code="upstream_truncated", provider="openai"), False),
+        (UpstreamError("x", error_code="e", provider="openai", provider_status=500), True),
+        (TooMany("x", error_code="spend_cap_reached"), True),
+        (UpstreamError("x", error_code="e", provider="openai", retry=Retry.LATER), True),
+    ],
+)
+async def test_a_call_that_failed_and_may_be_billed_makes_the_sum_unknown(error, known):
+    ask = Upstream("draft", error)
+    answer, context, _ = await run(pipeline(ask), "marina/argcheck:m")
+    assert answer.message["content"] == "draft"
+    assert (sum_costs(context.spent) is not None) is known
 
 
 async def test_an_unknown_cost_is_not_a_number():

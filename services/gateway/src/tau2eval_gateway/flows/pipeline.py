@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from tau2eval_gateway.errors import GatewayError, timeout_error
+from tau2eval_gateway.errors import GatewayError, Retry, timeout_error
 from tau2eval_gateway.flows.base import Flow, FlowContext, Inner, Reply, Spent, sum_costs
 from tau2eval_gateway.flows.ids import Plan
 from tau2eval_gateway.flows.present import present
@@ -189,15 +189,24 @@ class Pipeline:
         def left() -> float:
             return deadline - loop.time() - (_KEPT_BACK_SECONDS if answered else 0.0)
 
+        async def call(asked: ChatRequest, who: CallContext) -> Reply:
+            try:
+                result = await self._ask(asked, who, key_id)
+            except GatewayError as error:
+                if _may_cost(error):
+                    flow_context.spent.append(Spent(None))
+                raise
+            flow_context.spent.append(result.spent)
+            return result.reply
+
         async def ask_agent(asked: ChatRequest) -> Reply:
             nonlocal answered
             seconds = left()
             if seconds <= 0:
                 raise timeout_error("total", total)
-            result = await self._ask(asked, replace(inside, deadline_seconds=seconds), key_id)
+            reply = await call(asked, replace(inside, deadline_seconds=seconds))
             answered = True
-            flow_context.spent.append(result.spent)
-            return result.reply
+            return reply
 
         async def consult(role: str, model: str, body: Mapping[str, Any]) -> Reply:
             seconds = min(self._settings.helper_seconds, left() * _HELPER_SHARE)
@@ -206,9 +215,7 @@ class Pipeline:
             filled = {"model": model, **body}
             asked = ChatRequest(raw=dump(filled), body=filled, model=model, stream=False)
             who = replace(inside, role=role, deadline_seconds=seconds)
-            result = await self._ask(asked, who, key_id)
-            flow_context.spent.append(result.spent)
-            return result.reply
+            return await call(asked, who)
 
         async def open_view(flow: str, _: ChatRequest) -> ConversationState:
             # The caller's own history counts, not what outer flows and lessons have added to it.
@@ -276,6 +283,15 @@ def _around(flow: Flow, inner: Inner, context: FlowContext) -> Inner:
             return drafts[0] if drafts else await inner(request)
 
     return ask
+
+
+def _may_cost(error: GatewayError) -> bool:
+    """Returns whether a call that failed may be billed: it was sent, and nothing says it was not.
+
+    An answer with an error status is not billed; one that never came, or broke off, may be.
+    """
+    sent = bool(error.provider) and error.retry is Retry.NO
+    return sent and "provider_status" not in error.metadata
 
 
 async def _prepared(flow: Flow, request: ChatRequest, context: FlowContext) -> ChatRequest:
