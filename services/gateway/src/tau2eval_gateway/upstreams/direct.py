@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -46,20 +45,23 @@ class OpenAICompatibleUpstream:
     def __init__(self, environment: Environment, redactor: Redactor) -> None:
         self._environment = environment
         self._redactor = redactor
+        self._line: ContextVar[_Line] = ContextVar("line")
         # Proxies of the environment are for the outside world, not for our own machines.
-        self._inside = _session(trust_env=False)
-        self._outside = _session(trust_env=True)
+        self._inside = _session(self._line, trust_env=False)
+        self._outside = _session(self._line, trust_env=True)
         self._sessions: dict[str, aiohttp.ClientSession] = {}
 
     async def complete(self, call: UpstreamCall) -> UpstreamAnswer:
         """Asks for a whole answer; see `Upstream`."""
-        with _faults(call):
+        try:
             response = await self._post(call)
             try:
                 raw = await _whole_body(call, response)
             finally:
                 # Drops the line unless the answer was read to its end.
                 response.close()
+        except _FAULTS as error:
+            raise _fault(call, error) from None
         try:
             body = orjson.loads(raw)
         except orjson.JSONDecodeError:
@@ -75,16 +77,17 @@ class OpenAICompatibleUpstream:
 
     async def stream(self, call: UpstreamCall) -> _Stream:
         """Opens a stream; see `Upstream`."""
-        with _faults(call):
+        try:
             response = await self._post(call)
-            content_type = response.content_type
-            if content_type == "application/json":
+            if response.content_type == "application/json":
                 payload = await _bounded_body(response)
                 response.close()
-                error = provider_error(200, payload, provider=call.route.provider)
-                if error.message and b'"error"' in payload:
-                    raise error
+                refusal = provider_error(200, payload, provider=call.route.provider)
+                if refusal.message and b'"error"' in payload:
+                    raise refusal
                 raise _no_answer(call, "is no event stream")
+        except _FAULTS as error:
+            raise _fault(call, error) from None
         return _Stream(call, response)
 
     def price(self, call: UpstreamCall, usage: Usage) -> float | None:
@@ -119,7 +122,8 @@ class OpenAICompatibleUpstream:
             headers["Authorization"] = f"Bearer {key}"
         headers.update(call.headers)
         line = _Line()
-        with _faults(call, line):
+        self._line.set(line)
+        try:
             response = await self._session(base).post(
                 f"{base.rstrip('/')}/chat/completions",
                 data=body_for_model(call.request, call.route.upstream_model),
@@ -127,8 +131,9 @@ class OpenAICompatibleUpstream:
                 allow_redirects=False,
                 # The core bounds the other phases.
                 timeout=aiohttp.ClientTimeout(total=None, connect=call.connect_seconds),
-                trace_request_ctx=line,
             )
+        except _FAULTS as error:
+            raise _fault(call, error, line) from None
         if response.status == 200:
             return response
         payload = await _bounded_body(response)
@@ -171,8 +176,10 @@ class _Stream:
 
     async def __anext__(self) -> list[SseEvent]:
         while not self._ended:
-            with _faults(self._call):
+            try:
                 piece = await self._response.content.readany()
+            except _FAULTS as error:
+                raise _fault(self._call, error) from None
             if not piece:
                 self._ended = True
                 rest = self._splitter.rest()
@@ -229,16 +236,13 @@ def _is_inside(url: str) -> bool:
         return False
 
 
-def _session(trust_env: bool) -> aiohttp.ClientSession:
-    tracing = aiohttp.TraceConfig()
-    tracing.on_connection_reuseconn.append(_note_kept)
+def _session(line: ContextVar[_Line], *, trust_env: bool) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        connector=_Connector(limit=0, keepalive_timeout=10),
+        connector=_Connector(line, limit=0, keepalive_timeout=10),
         trust_env=trust_env,
         auto_decompress=True,
         read_bufsize=256 * 1024,
         cookie_jar=aiohttp.DummyCookieJar(),
-        trace_configs=[tracing],
     )
 
 
@@ -247,10 +251,16 @@ class _Connector(aiohttp.TCPConnector):
 
     What comes in between two calls would be read as the answer to the next one, whose caller is
     another one; aiohttp looks at that when a connection is given back, and not later.
+
+    Args:
+        line: Where the call that asks for a connection learns whether it got a kept one. A trace
+            of aiohttp tells it too, at a fifth of what a whole call costs.
+        options: Of aiohttp's connector.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, line: ContextVar[_Line], **options: Any) -> None:
         super().__init__(**options)
+        self._line = line
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()
 
     async def connect(
@@ -260,17 +270,16 @@ class _Connector(aiohttp.TCPConnector):
         while True:
             connection = await super().connect(req, traces, timeout)
             protocol = connection.protocol
-            if protocol is None or protocol not in self._known:
+            if protocol is None:
+                return connection
+            if protocol not in self._known:
                 self._known.add(protocol)
                 return connection
             if not protocol.should_close:
+                if (line := self._line.get(None)) is not None:
+                    line.kept = True
                 return connection
             connection.close()
-
-
-async def _note_kept(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
-    if isinstance(line := context.trace_request_ctx, _Line):
-        line.kept = True
 
 
 async def _whole_body(call: UpstreamCall, response: aiohttp.ClientResponse) -> bytes:
@@ -304,30 +313,30 @@ def _no_answer(call: UpstreamCall, what: str) -> GatewayError:
     )
 
 
-@contextmanager
-def _faults(call: UpstreamCall, line: _Line | None = None) -> Iterator[None]:
-    """Turns what aiohttp raises into errors of the gateway.
+_FAULTS = (aiohttp.ClientError, ConnectionError)
+
+
+def _fault(call: UpstreamCall, error: Exception, line: _Line | None = None) -> GatewayError:
+    """Returns the gateway's error for what aiohttp raises.
 
     Args:
         call: The call.
+        error: One of `_FAULTS`.
         line: Given as long as no answer has begun.
     """
     provider = call.route.provider
-    try:
-        yield
-    except aiohttp.ServerTimeoutError:
+    if isinstance(error, aiohttp.ServerTimeoutError):
         slow = timeout_error("connect", call.connect_seconds, provider)
         slow.retry = Retry.LATER
-        raise slow from None
-    except aiohttp.ClientPayloadError as error:
-        raise _broken("broke off in the middle of its answer", error, provider) from None
-    except aiohttp.ClientConnectorError as error:
-        raise _broken("cannot be connected to", error, provider, Retry.LATER) from None
-    except (aiohttp.ClientError, ConnectionError) as error:
-        # A server closes an idle connection at any time, also just when the next request is on
-        # its way; then it has not read it. On a new connection nobody can say what it has read.
-        retry = Retry.AT_ONCE if line is not None and line.kept and _gone(error) else Retry.NO
-        raise _broken("closed the connection", error, provider, retry) from None
+        return slow
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return _broken("broke off in the middle of its answer", error, provider)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return _broken("cannot be connected to", error, provider, Retry.LATER)
+    # A server closes an idle connection at any time, also just when the next request is on
+    # its way; then it has not read it. On a new connection nobody can say what it has read.
+    retry = Retry.AT_ONCE if line is not None and line.kept and _gone(error) else Retry.NO
+    return _broken("closed the connection", error, provider, retry)
 
 
 def _gone(error: Exception) -> bool:
