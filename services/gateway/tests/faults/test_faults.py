@@ -48,10 +48,8 @@ def fault(name, streamed, plain, attempts=1):
 
 
 WHOLE, TRUNCATED, BROKEN = "whole", "upstream_truncated", "upstream_connection_error"
-INVALID, FIRST, IDLE = "upstream_invalid_response", "upstream_timeout_first_byte", (
-    "upstream_timeout_idle"
-)  # fmt: skip
-TOTAL = "upstream_timeout_total"
+FIRST, IDLE = "upstream_timeout_first_byte", "upstream_timeout_idle"
+INVALID, TOTAL = "upstream_invalid_response", "upstream_timeout_total"
 NEVER = None
 """The kind does not exist for this way of asking."""
 
