@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tau2eval_gateway.requests import format_cost
 from tau2eval_gateway.errors import provider_error
-from tau2eval_gateway.redaction import Redactor
-from tau2eval_gateway.requests import body_for_model, parse_chat_request
-from tau2eval_gateway.sse import SseSplitter
 from tau2eval_gateway.prices import Prices
+from tau2eval_gateway.redaction import Redactor
+from tau2eval_gateway.requests import body_for_model, format_cost, parse_chat_request
+from tau2eval_gateway.sse import SseSplitter
 from tau2eval_gateway.usage import Usage, estimate, read_usage
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)))
