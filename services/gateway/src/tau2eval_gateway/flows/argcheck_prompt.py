@@ -82,9 +82,7 @@ def judge_body(
     """Returns the chat body that asks about drafted calls."""
     names = dict.fromkeys(judged.call.name for judged in calls)
     sections: dict[str, Any] = {
-        "tools": [
-            _cut(_dump(tools[name]), _MAX_DECLARATION_CHARS) for name in names if name in tools
-        ],
+        "tools": [_declaration(tools[name]) for name in names if name in tools],
         "conversation": _conversation(messages),
         "drafted_calls": [_drafted(judged) for judged in calls],
     }
@@ -115,6 +113,11 @@ def as_data(value: Any) -> str:
     for char in "<>&":
         text = text.replace(char, f"\\u{ord(char):04x}")
     return text
+
+
+def _declaration(tool: Mapping[str, Any]) -> Any:
+    text = _dump(tool)
+    return tool if len(text) <= _MAX_DECLARATION_CHARS else _cut(text, _MAX_DECLARATION_CHARS)
 
 
 def _drafted(judged: JudgedCall) -> dict[str, Any]:
