@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -208,7 +208,7 @@ class CallRecord:
         reservation = self._spend.reservation
         self._spend.ledger.record(
             LedgerRow(
-                call_id=reservation.call_id if reservation else uuid.uuid4().hex,
+                call_id=reservation.call_id if reservation else os.urandom(16).hex(),
                 time=self._time,
                 request_id=context.request_id,
                 key_id=self._key_id,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import time
-import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -241,7 +241,7 @@ def _headers(metadata: CallMetadata) -> dict[str, str]:
 def _request_id(request: web.Request) -> str:
     """Returns the caller's trace id when it sends one, so that logs and traces meet."""
     match = _TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
-    return match.group(1) if match else uuid.uuid4().hex
+    return match.group(1) if match else os.urandom(16).hex()
 
 
 def _context(request: web.Request) -> CallContext:
