@@ -180,6 +180,19 @@ async def test_only_one_choice_and_nothing_spent(count):
     assert ask.calls == []
 
 
+@pytest.mark.parametrize("role", [None, 1, [], {}])
+async def test_messages_without_a_role_cannot_be_read(role):
+    ask = Upstream()
+    body = {"model": "marina/argcheck:m", "messages": [{"role": role, "content": "Hi"}]}
+    request = parse_chat_request(orjson.dumps(body), 1_000_000)
+    with pytest.raises(GatewayError) as caught:
+        await pipeline(ask).complete(
+            read_model_id(request.model, {}), request, CallContext("id"), "k"
+        )
+    assert (caught.value.http_status, caught.value.param) == (400, "messages")
+    assert ask.calls == []
+
+
 @pytest.mark.parametrize("count", [None, 1])
 async def test_one_choice_may_be_asked_for(count):
     answer, _, _ = await run(pipeline(Upstream("1", "2")), "marina/argcheck:m", n=count)

@@ -124,6 +124,8 @@ class Pipeline:
                 code="unsupported_parameter",
                 param="n",
             )
+        if not all(isinstance(message.get("role"), str) for message in request.body["messages"]):
+            raise refused("every message needs a `role`", param="messages")
         for flow in flows:
             if request.stream and not flow.streams:
                 raise refused(
