@@ -1,14 +1,15 @@
 """Measures the gateway against the bare mock upstream and LiteLLM's proxy, side by side.
 
-    make bench-gateway                                        everything, about 9 minutes
-    .venv/bin/python bench/gateway.py --quick                 the same in a minute, for a look
+    make bench-gateway                                        everything, about 13 minutes
+    .venv/bin/python bench/gateway.py --quick                 the same in 3 minutes, for a look
     .venv/bin/python bench/gateway.py side-by-side memory     some parts
 
 Parts: `side-by-side` (latency, rate, memory of each), `memory` (100,000 requests through our
 gateway), `servers` (minimal pass-throughs on three servers and two clients, for docs/adr/0006).
 All servers of a part run at once and are measured by turns, in an order that changes with every
 round, so that a busy machine hurts all alike. Every figure is the median of its rounds; added
-latency is the median of the rounds' differences to the mock without a gateway.
+latency is the median of the rounds' differences to the mock without a gateway; CPU time is a
+server's own for one request, in its least disturbed round.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ class Size:
 
 WHOLE = Size(rounds=5, seconds=3.0, step=10_000)
 QUICK = Size(rounds=1, seconds=1.0, step=1_000)
+THROUGH_SECONDS = 1.5
 
 
 def side_by_side(stage: Stage, size: Size) -> dict[str, Any]:
@@ -85,7 +87,8 @@ def side_by_side(stage: Stage, size: Size) -> dict[str, Any]:
 
 
 def servers(stage: Stage, size: Size) -> dict[str, Any]:
-    """Minimal pass-throughs, and beside them our gateway on both loops."""
+    """Minimal pass-throughs; they are many, so that each turn is shorter."""
+    size = replace(size, rounds=min(3, size.rounds), seconds=min(THROUGH_SECONDS, size.seconds))
     mock = stage.mock()
     running = {DIRECT: mock}
     for kind in THROUGH:
@@ -133,9 +136,10 @@ def take_turns(servers: dict[str, Running], size: Size) -> dict[str, list[dict[s
         names = list(servers)
         order.shuffle(names)
         for name in names:
-            taken = load(
-                servers[name].port, concurrency=concurrency, stream=stream, seconds=size.seconds
-            )
+            server = servers[name]
+            before = server.cpu_seconds()
+            taken = load(server.port, concurrency=concurrency, stream=stream, seconds=size.seconds)
+            taken["cpu"] = (server.cpu_seconds() - before) / taken["requests"]
             turns[name].append({"stream": stream, "concurrency": concurrency, **taken})
         kind = "stream" if stream else "plain"
         rates = ", ".join(f"{name} {turns[name][-1]['per_second']:.0f}/s" for name in servers)
@@ -162,6 +166,8 @@ def summary(turns: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
                 "server": name,
                 "requests": sum(turn["requests"] for turn in taken),
                 "per_second": round(statistics.median(turn["per_second"] for turn in taken), 1),
+                # The least, not the median: what disturbs can only add to it.
+                "cpu_ms": round(min(turn["cpu"] for turn in taken) * 1000, 3),
             }
             for key in ("p50", "p99", "first_byte_p50", "first_byte_p99"):
                 if key in taken[0]:
@@ -216,12 +222,13 @@ def goals(figures: dict[str, Any]) -> dict[str, Any]:
 def table(part: dict[str, Any]) -> str:
     """Returns a part's loads as a Markdown table."""
     lines = [
-        "| answer | at once | server | requests/s | p50 ms | p99 ms | added p50 | added p99 "
-        "| first byte p50 | p99 |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| answer | at once | server | requests/s | CPU ms | p50 ms | p99 ms | added p50 "
+        "| added p99 | first byte p50 | p99 |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in part["loads"]:
         cells = [row["kind"], row["concurrency"], row["server"], f"{row['per_second']:,.0f}"]
+        cells.append(f"{row['cpu_ms']:.3f}")
         for key in ("p50", "p99", "added_p50", "added_p99", "first_byte_p50", "first_byte_p99"):
             value = row.get(f"{key}_ms")
             cells.append("" if value is None else f"{value:.2f}")
