@@ -27,6 +27,8 @@ Examples:
 
   tau2-eval run --domain tau2_airline --agent-model openai/gpt-4.1
 
+  tau2-eval run --domain tau2_airline --agent-model marina/verify:openai/gpt-4.1
+
   tau2-eval show tau2_airline__11
 
   tau2-eval run --resume eval_20260101_120000_ab12
@@ -38,6 +40,8 @@ Examples:
   tau2-eval report eval_20260101_120000_ab12 --serve
 
   tau2-eval spend --by role
+
+  tau2-eval lessons learn eval_20260101_120000_ab12 --dry-run
 
   tau2-eval up --env-file services.env
 
