@@ -71,6 +71,30 @@ async def test_stream_asks_for_usage_and_ends_with_metadata(gateway, upstream, h
     assert body["stream_options"] == {"include_usage": True}
 
 
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        (b'{ "model":"scripted/x" ,"messages":[{"role":"user","content":"caf\\u00e9"}],"z":1.50}\n',
+         b'{ "model":"scripted/x" ,"messages":[{"role":"user","content":"caf\\u00e9"}],"z":1.50'
+         b',"stream":true,"stream_options":{"include_usage":true}}\n'),
+        (b'{"stream": false, "model":"scripted/x","stream_options" :{"a": 1},"messages":[{}] }',
+         b'{"stream": true, "model":"scripted/x","stream_options" :'
+         b'{"include_usage":true,"a":1},"messages":[{}] }'),
+        (b'{"model":"scripted/x","messages":[{}],"stream":true,'
+         b'"stream_options":{"include_usage": false }}',
+         b'{"model":"scripted/x","messages":[{}],"stream":true,'
+         b'"stream_options":{"include_usage": false }}'),
+    ],
+)  # fmt: skip
+async def test_statement_22_a_stream_over_grpc_changes_no_other_byte(
+    gateway, upstream, h, given, sent
+):
+    upstream.replies["scripted/x"] = upstream.stream(h.chunk({"content": "a"}, "stop"))
+    request = gateway_pb2.StreamChatCompletionRequest(body_json=given)
+    await collect(gateway.chat.StreamChatCompletion(request, timeout=20))
+    assert upstream.bodies == [sent]
+
+
 async def test_unknown_cost_is_unset(gateway, upstream, h):
     upstream.replies["x"] = upstream.stream(h.chunk({"content": "a"}, "stop"))
     _, metadata = await collect(

@@ -12,14 +12,15 @@ import grpc
 from tau2eval.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from tau2eval_common.errors import InvalidInput
 from tau2eval_gateway.core import GatewayCore
+from tau2eval_gateway.json_spans import set_members
 from tau2eval_gateway.keys import INTERNAL_KEY_ID, KeyRing
 from tau2eval_gateway.ledger_schema import SpendSum
 from tau2eval_gateway.requests import (
     CallContext,
     CallMetadata,
     ChatRequest,
+    dump,
     parse_chat_request,
-    with_members,
 )
 
 _DEADLINE_MARGIN_SECONDS = 0.05
@@ -158,12 +159,17 @@ def _call_context(context: gateway_pb2.CallContext, call: Context) -> CallContex
 
 
 def _streaming(chat: ChatRequest) -> ChatRequest:
-    """Asks for a stream with usage, unless the caller has said how it wants it."""
+    """Asks for a stream with usage, unless the caller has said how it wants it.
+
+    No other byte of the body changes (statement 22).
+    """
     options = chat.body.get("stream_options")
     if chat.stream and isinstance(options, dict) and "include_usage" in options:
         return chat
     options = {"include_usage": True, **(options if isinstance(options, dict) else {})}
-    return with_members(chat, stream=True, stream_options=options)
+    raw = set_members(chat.raw, {"stream": b"true", "stream_options": dump(options)})
+    body = {**chat.body, "stream": True, "stream_options": options}
+    return ChatRequest(raw=raw, body=body, model=chat.model, stream=True)
 
 
 def _metadata(metadata: CallMetadata) -> gateway_pb2.CallMetadata:
