@@ -487,6 +487,11 @@ async def test_statement_24_a_dispatcher_counts_as_its_inner_tool():
     assert await noted_after(history, items, tools=[dispatcher]) is None
     history = [call("call_tool", **{**inner, "tool": "get_booking"}), result()]
     assert "AB12" in await noted_after(history, items, tools=[dispatcher])
+    # Where the ledger model names the dispatcher itself, what it passes on still has to write.
+    items = [wants(tools=["call_tool"])]
+    assert "AB12" in await noted_after(history, items, tools=[dispatcher])
+    history = [call("call_tool", **inner), result()]
+    assert await noted_after(history, items, tools=[dispatcher]) is None
 
 
 CACHED = b"""{ "model":"marina/obligations:m", "temperature": 1.0,
