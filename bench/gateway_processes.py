@@ -229,7 +229,7 @@ def wrk(folder: Path, port: int, concurrency: int, seconds: float) -> float | No
     requests, microseconds, errors = map(int, done.stdout.splitlines()[-1].split())
     if errors:
         raise SystemExit(f"wrk: {errors} of {requests} answers were errors")
-    return requests / (microseconds / 1e6)
+    return round(requests / (microseconds / 1e6), 1)
 
 
 def _nanoseconds(path: Path) -> int:
