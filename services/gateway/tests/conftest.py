@@ -119,6 +119,10 @@ def completion(content: str | None = "Hello.", **more: Any) -> dict[str, Any]:
     }
 
 
+def raw_answer(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json")
+
+
 def error_body(message: str, code: str | None = None) -> dict[str, Any]:
     return {"error": {"message": message, "type": "provider_type", "code": code, "param": None}}
 
@@ -222,6 +226,7 @@ class Helpers:
     chunk = staticmethod(chunk)
     completion = staticmethod(completion)
     error_body = staticmethod(error_body)
+    raw = staticmethod(raw_answer)
     sse = staticmethod(sse)
     gateway = staticmethod(running_gateway)
     usage = USAGE

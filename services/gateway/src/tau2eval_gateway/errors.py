@@ -336,5 +336,6 @@ def _further(error: Mapping[str, Any]) -> dict[str, Any]:
 
 def _text(value: object) -> str:
     if isinstance(value, str):
-        return value
+        # Half an emoji could not be passed on.
+        return value.encode("utf-8", "replace").decode()
     return "" if value is None or isinstance(value, (dict, list)) else str(value)

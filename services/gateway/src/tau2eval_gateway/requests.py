@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -212,7 +213,7 @@ def append_messages(request: ChatRequest, *messages: Mapping[str, Any]) -> ChatR
     body = {**request.body, "messages": [*request.body["messages"], *messages]}
     # Of a key that occurs twice, parsers take the last.
     _, end = member_spans(request.raw, "messages")[-1]
-    added = b"".join(b"," + orjson.dumps(message) for message in messages)
+    added = b"".join(b"," + dump(message) for message in messages)
     # The value is a list that is not empty: see parse_chat_request.
     raw = request.raw[: end - 1] + added + request.raw[end - 1 :]
     return ChatRequest(raw=raw, body=body, model=request.model, stream=request.stream)
@@ -232,12 +233,12 @@ def insert_message(request: ChatRequest, at: int, message: Mapping[str, Any]) ->
     body = {**request.body, "messages": [*messages[:at], message, *messages[at:]]}
     start, _ = member_spans(request.raw, "messages")[-1]
     start = item_start(request.raw, start, at)
-    raw = request.raw[:start] + orjson.dumps(message) + b"," + request.raw[start:]
+    raw = request.raw[:start] + dump(message) + b"," + request.raw[start:]
     return ChatRequest(raw=raw, body=body, model=request.model, stream=request.stream)
 
 
-def dump(body: dict[str, Any]) -> bytes:
-    """Writes a body.
+def dump(body: Mapping[str, Any]) -> bytes:
+    """Writes a body. What is no Unicode (half an emoji in a model's answer) is written escaped.
 
     Raises:
         RequestRefused: It is nested too deeply.
@@ -245,4 +246,8 @@ def dump(body: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(body)
     except orjson.JSONEncodeError:
+        pass
+    try:
+        return json.dumps(body).encode()
+    except (RecursionError, TypeError, ValueError):
         raise refused("the request body is nested too deeply", code="invalid_json") from None

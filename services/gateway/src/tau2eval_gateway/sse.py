@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import orjson
 
 DONE = b"[DONE]"
 DONE_EVENT = b"data: [DONE]\n\n"
@@ -82,6 +85,25 @@ class SseSplitter:
         rest = bytes(self._buffer).rstrip(b"\r\n")
         self._buffer.clear()
         return _event(rest + b"\n\n") if rest.strip() else None
+
+
+def read_json(data: bytes) -> Any:
+    """Reads what an upstream writes, as leniently as most clients do.
+
+    Half an emoji and NaN among log probabilities are no JSON to a strict parser, and no reason to
+    keep an answer from its caller.
+
+    Raises:
+        ValueError: It is no JSON.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return json.loads(data.decode())
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def encode(data: bytes) -> SseEvent:

@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-import orjson
-
 from tau2eval_gateway.call import CallRecord
 from tau2eval_gateway.errors import GatewayError, UpstreamError, provider_error, timeout_error
 from tau2eval_gateway.requests import CallMetadata
-from tau2eval_gateway.sse import DONE, SseEvent
+from tau2eval_gateway.sse import DONE, SseEvent, read_json
 from tau2eval_gateway.upstreams.base import Upstream, UpstreamCall, UpstreamStream
 from tau2eval_gateway.watchdog import Watchdog
 
@@ -180,8 +178,8 @@ class ChatStream:
             GatewayError: It is an error, or is no chunk.
         """
         try:
-            chunk = orjson.loads(data)
-        except orjson.JSONDecodeError:
+            chunk = read_json(data)
+        except ValueError:
             raise self._malformed() from None
         if not isinstance(chunk, dict):
             raise self._malformed()

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tau2eval_gateway.flows.hold import Action, Conflict
+from tau2eval_gateway.flows.messages import MAX_ANSWER_CHARS
 from tau2eval_gateway.flows.verify_calls import calls_in
 from tau2eval_gateway.flows.verify_prompt import (
-    MAX_ANSWER_CHARS,
     Review,
     as_data,
     checker_messages,

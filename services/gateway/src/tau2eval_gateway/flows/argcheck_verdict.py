@@ -41,7 +41,7 @@ def read_verdict(
     Returns:
         The values; None when the answer is no verdict.
     """
-    verdict = parse_json_object(answer)
+    verdict = parse_json_object(answer, "calls")
     listed = verdict.get("calls") if verdict is not None else None
     if isinstance(listed, Mapping):
         listed = [listed]

@@ -200,7 +200,10 @@ def _without_echo(text: str, call: ToolCall) -> str:
     for value in _scalars(call.text if call.arguments is None else call.arguments):
         told.add(value)
         told.update(_WORD_TOKEN.findall(value))
+    folded = text.casefold()
     for value in sorted(told, key=len, reverse=True)[:_MAX_ECHOES]:
+        if value.casefold() not in folded:
+            continue
         text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w|\.\d)", " ", text, flags=re.IGNORECASE)
     return text
 
@@ -317,7 +320,7 @@ def _spaced_stands_in(joined: str, corpus: Corpus) -> bool:
         return False
     pattern = r"[\s_.-]{1,2}".join(map(re.escape, groups))
     search = re.compile(rf"(?<!\w)(?<!\w[-.]){pattern}(?!\w|[-.]\w)").search
-    return any(search(text) for text in corpus.folded)
+    return any(all(group in text for group in groups) and search(text) for text in corpus.folded)
 
 
 def _currency_stands_in(folded: str, corpus: Corpus) -> bool:

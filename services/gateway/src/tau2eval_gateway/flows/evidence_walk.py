@@ -33,7 +33,10 @@ _FREE_KEYS = as_words(
 _FLAGS = as_words("yes no true false on off y n none null nil n/a na unknown")
 _KEY_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _DIGIT = re.compile(r"\d")
-_RAW_VALUE = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?|(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])')
+# A string that does not end goes on to the end, or every quote in it would be tried as a beginning.
+_RAW_VALUE = re.compile(
+    r'"((?:[^"\\]|\\.)*+)(?:"(\s*:)?|\\?\Z)|(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])', re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
+MAX_ANSWER_CHARS = 200_000
+"""Of a helper model; a longer answer is unreadable."""
+_MAX_TRIES = 1_000
+"""Braces at which an object may turn out not to begin."""
+_THINKING_BEGINS = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
+_THINKING_ENDS = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,26 +122,64 @@ def declared_tools(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def parse_json_object(text: str) -> dict[str, Any] | None:
-    """Returns the first JSON object in a model's answer; None when there is none.
+def parse_json_object(text: str, *members: str) -> dict[str, Any] | None:
+    """Returns the JSON object in a helper model's answer; None when there is none.
 
-    Models wrap what they are asked for in code fences and in sentences.
+    Models wrap what they are asked for in code fences and in sentences, think aloud before it, and
+    quote the conversation. So the last object with one of the members that were asked for counts.
     """
+    found = [value for value in json_objects(text) if any(name in value for name in members)]
+    return found[-1] if found else None
+
+
+def json_objects(text: str) -> list[dict[str, Any]]:
+    """Returns the JSON objects in a model's answer that are not inside another, in order.
+
+    What it thought aloud is passed over. Takes time in proportion to the text, whatever it is.
+    """
+    if len(text) > MAX_ANSWER_CHARS:
+        return []
+    text = _without_thinking(text)
     decoder = json.JSONDecoder()
-    at = text.find("{")
-    while at >= 0:
+    found: list[dict[str, Any]] = []
+    at, tries = text.find("{"), 0
+    while at >= 0 and tries < _MAX_TRIES:
         try:
-            value, _ = decoder.raw_decode(text, at)
+            value, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
-            at = text.find("{", at + 1)
-            continue
-        return value if isinstance(value, dict) else None
-    return None
+            tries += 1
+            at += 1
+        else:
+            if isinstance(value, dict):
+                found.append(value)
+        at = text.find("{", at)
+    return found
+
+
+def _without_thinking(text: str) -> str:
+    kept: list[str] = []
+    at = 0
+    while begin := _THINKING_BEGINS.search(text, at):
+        end = _THINKING_ENDS.search(text, begin.end())
+        if end is None:
+            break
+        kept.append(text[at : begin.start()])
+        at = end.end()
+    return " ".join([*kept, text[at:]])
 
 
 def _object(text: str) -> dict[str, Any] | None:
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_members)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    # Parsers differ in which one they take, so nobody knows what such a call will do. repr, because
+    # Python holds true, 1 and 1.0 for equal.
+    if len(found) < len(pairs) and any(repr(found[name]) != repr(value) for name, value in pairs):
+        raise ValueError("a member occurs twice")
+    return found

@@ -196,7 +196,7 @@ def _says_anything(reply: Reply) -> bool:
 
 def _statuses(answer: str) -> dict[int, set[str]] | None:
     """Returns what a judge says of each id; None when its answer cannot be read."""
-    found = parse_json_object(answer)
+    found = parse_json_object(answer, "open")
     items = found.get("open") if found is not None else None
     if not isinstance(items, list):
         return None

@@ -198,7 +198,7 @@ class ObligationsReader:
         except Exception as error:
             note_failure("reading", error)
             return None
-        answer = parse_json_object(text_of(reply.message))
+        answer = parse_json_object(text_of(reply.message), "obligations", "withdrawn")
         if answer is None:
             return None
         items, withdrawn = answer.get("obligations"), answer.get("withdrawn")

@@ -26,7 +26,11 @@ def present(reply: Reply, model: str, spent: Sequence[Spent]) -> Reply:
     choices = body.get("choices")
     if isinstance(choices, list):
         body["choices"] = [_finished(choice) for choice in choices]
-    return replace(reply, raw=_dump(body), body=body)
+    try:
+        return replace(reply, raw=dump_answer(body), body=body)
+    except RecursionError:
+        # Nested deeper than can be written. The answer is worth more than its id and its sums.
+        return reply
 
 
 def total_usage(spent: Sequence[Spent]) -> dict[str, Any]:
@@ -61,7 +65,12 @@ def _finished(choice: Any) -> Any:
     return {**choice, "finish_reason": right}
 
 
-def _dump(body: Mapping[str, Any]) -> bytes:
+def dump_answer(body: Mapping[str, Any]) -> bytes:
+    """Writes an answer.
+
+    Raises:
+        RecursionError: It is nested too deeply.
+    """
     try:
         return orjson.dumps(body)
     except (orjson.JSONEncodeError, RecursionError):

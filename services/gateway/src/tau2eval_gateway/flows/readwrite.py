@@ -206,6 +206,8 @@ def _classify(
             for call in calls
         ]
         first = next((result for result in results if result.write), results[0])
+        if not first.write and (hidden := _names_write(arguments or {}, tools)):
+            return Classification(True, Why.NAME, hidden)
         if first.write or all(call.sure for call in calls):
             return first
     if read_only is False:
@@ -213,6 +215,29 @@ def _classify(
     if destructive:
         return Classification(True, Why.DESTRUCTIVE_HINT, name)
     return _by_words(name, _description(declaration))
+
+
+def _names_write(arguments: Mapping[str, Any], tools: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns a tool that writes and stands where a dispatcher could read its tool from.
+
+    {"tool": "get_user", "name": "delete_user", ...} and two lists of calls mean one thing to one
+    dispatcher and another to the next.
+    """
+    places: list[Any] = [arguments]
+    for key in _LIST_KEYS:
+        listed = arguments.get(key)
+        places.extend(listed if isinstance(listed, list) else ())
+    places = [place for place in places if isinstance(place, Mapping)]
+    places += [place["function"] for place in places if isinstance(place.get("function"), Mapping)]
+    for place in places:
+        for key in _TOOL_KEYS:
+            tool = place.get(key)
+            if isinstance(tool, str) and (
+                _name_writes(tool)
+                or (tool in tools and _classify(tool, tools[tool], None, tools, 0).write)
+            ):
+                return tool
+    return ""
 
 
 def _find(name: str, tools: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:

@@ -14,7 +14,7 @@ from tau2eval_gateway.flows.base import FlowContext, Inner, Reply
 from tau2eval_gateway.flows.hold import citations, judge
 from tau2eval_gateway.flows.hold_changes import Evidence
 from tau2eval_gateway.flows.messages import SYSTEM_ROLES, declared_tools, text_of
-from tau2eval_gateway.flows.present import present
+from tau2eval_gateway.flows.present import dump_answer, present
 from tau2eval_gateway.flows.quotes import said_in
 from tau2eval_gateway.flows.verify_calls import adopt, calls_in
 from tau2eval_gateway.flows.verify_prompt import (
@@ -233,8 +233,14 @@ def _is_whole(reply: Reply) -> bool:
 
 
 def _with_message(reply: Reply, message: Mapping[str, Any]) -> Reply:
+    """Returns a revision with its message mended.
+
+    Raises:
+        RecursionError: It cannot be written, so it cannot go out.
+    """
     choice = {**reply.body["choices"][0], "message": message}
-    return replace(reply, body={**reply.body, "choices": [choice]})
+    body = {**reply.body, "choices": [choice]}
+    return replace(reply, raw=dump_answer(body), body=body)
 
 
 def _new_id() -> str:

@@ -8,20 +8,15 @@ makes the check unavailable, which the caller sees.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tau2eval_gateway.flows.hold import MAX_CONFLICTS, Action, Conflict
-from tau2eval_gateway.flows.messages import ToolCall, declared_tools, text_of
+from tau2eval_gateway.flows.messages import ToolCall, declared_tools, json_objects, text_of
 from tau2eval_gateway.flows.readwrite import is_write
 from tau2eval_gateway.flows.verify_calls import Seen, entries_in
 
-MAX_ANSWER_CHARS = 200_000
-"""Of a checker; a longer one is unreadable."""
-_MAX_TRIES = 2_000
-_THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _VERDICTS = {"approve": False, "approved": False, "revise": True}
 
 CHECKER_SYSTEM = """\
@@ -166,11 +161,9 @@ def read_review(text: str) -> Review | None:
     Prose around the object, code fences and thinking are passed over. Two objects that disagree
     are no verdict: one of them may be quoted from the conversation.
     """
-    if len(text) > MAX_ANSWER_CHARS:
-        return None
     answers = [
         found
-        for found in _objects(_THINKING.sub(" ", text))
+        for found in json_objects(text)
         if isinstance(word := found.get("verdict"), str) and word.strip().casefold() in _VERDICTS
     ]
     if len({_VERDICTS[str(found["verdict"]).strip().casefold()] for found in answers}) != 1:
@@ -286,21 +279,3 @@ def _words(note: Any) -> str:
     if isinstance(note, list):
         return "\n".join(item.strip() for item in note if isinstance(item, str)).strip()
     return ""
-
-
-def _objects(text: str) -> list[dict[str, Any]]:
-    """Returns the JSON objects in a text that are not inside another."""
-    decoder = json.JSONDecoder()
-    found: list[dict[str, Any]] = []
-    at, tries = text.find("{"), 0
-    while at >= 0 and tries < _MAX_TRIES:
-        try:
-            value, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            tries += 1
-            at += 1
-        else:
-            if isinstance(value, dict):
-                found.append(value)
-        at = text.find("{", at)
-    return found

@@ -24,7 +24,7 @@ from tau2eval_gateway.errors import (
 from tau2eval_gateway.redaction import Redactor
 from tau2eval_gateway.requests import body_for_model
 from tau2eval_gateway.routes import Environment, Route
-from tau2eval_gateway.sse import EventTooLargeError, SseEvent, SseSplitter
+from tau2eval_gateway.sse import EventTooLargeError, SseEvent, SseSplitter, read_json
 from tau2eval_gateway.upstreams.base import UpstreamAnswer, UpstreamCall
 from tau2eval_gateway.usage import Usage
 
@@ -63,8 +63,8 @@ class OpenAICompatibleUpstream:
         except _FAULTS as error:
             raise _fault(call, error) from None
         try:
-            body = orjson.loads(raw)
-        except orjson.JSONDecodeError:
+            body = read_json(raw)
+        except ValueError:
             raise _no_answer(call, "is not JSON") from None
         if not isinstance(body, dict):
             raise _no_answer(call, "is no JSON object")
@@ -214,8 +214,8 @@ def _half(event: SseEvent) -> bool:
     if event.empty or event.done:
         return False
     try:
-        orjson.loads(event.data or b"")
-    except orjson.JSONDecodeError:
+        read_json(event.data or b"")
+    except ValueError:
         return True
     return False
 
