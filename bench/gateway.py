@@ -1,6 +1,6 @@
 """Measures the gateway against the bare mock upstream and LiteLLM's proxy, side by side.
 
-    make bench-gateway                                        everything, about 13 minutes
+    make bench-gateway                                        everything, about 15 minutes
     .venv/bin/python bench/gateway.py --quick                 the same in 3 minutes, for a look
     .venv/bin/python bench/gateway.py side-by-side memory     some parts
 
