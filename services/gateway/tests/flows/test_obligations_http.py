@@ -221,6 +221,11 @@ async def test_statement_27_a_stream_gets_the_note_only(opened, scripts, upstrea
     scripts.ledger[:] = [says(WANTED, 0.01)]
     async with opened() as gateway:
         body, headers = await ask(gateway, stream=True)
+        rows = await gateway.rows()
+    assert [(row["role"], row["arm"], row["streamed"]) for row in rows] == [
+        ("ledger", "obligations", False),
+        ("", "obligations", True),
+    ], "the arms of a stream"
     assert b"Sure." in body
     assert body.rstrip().endswith(b"[DONE]")
     assert header(headers) == "read=1 open=1 settled=0 judged=0 nudged=0"

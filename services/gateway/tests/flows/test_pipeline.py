@@ -251,6 +251,15 @@ async def test_helpers_have_their_role_and_less_than_the_callers_time():
     assert len(flow_context.spent) == 3
 
 
+async def test_a_helper_has_half_of_the_time_that_is_left():
+    ask = Upstream("read", "draft", "judged")
+    context = CallContext("id", deadline_seconds=10.0)
+    await run(pipeline(ask, Consulting, helper_seconds=60.0), "marina/argcheck:m", context)
+    seconds = [call[1].deadline_seconds for call in ask.calls]
+    assert seconds[0] <= 5.0 < seconds[1]
+    assert seconds[2] <= 5.0
+
+
 async def test_no_time_is_left_for_a_check_after_a_late_draft():
     async def late():
         await asyncio.sleep(0.3)

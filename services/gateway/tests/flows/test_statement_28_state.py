@@ -97,6 +97,26 @@ async def test_statement_28_what_makes_a_key():
     assert names(await opened(store, ["x"], **base, **same)) == [("n", 1, True)]
 
 
+async def test_statement_28_callers_do_not_share_a_session():
+    store = MemoryStateStore()
+    await (await opened(store, ["x"], session="s")).add("k", "n", 1)
+    longer = ["x", "y"]
+    assert names(await opened(store, longer, session="s")) == [("n", 1, False)]
+    for other in ({"caller": "d"}, {"session": "t"}, {"session": ""}, {"flow": "g"}):
+        assert names(await opened(store, longer, **{"session": "s", **other})) == []
+
+
+async def test_statement_28_what_is_known_is_copied_to_the_key_where_a_history_goes_on():
+    """Others are busy meanwhile, so that older keys are forgotten."""
+    store = MemoryStateStore(max_keys=3)
+    words = [f"w{n}" for n in range(8)]
+    await (await opened(store, words[:1])).add("k", "first", 1)
+    for length in range(2, 9):
+        state = await opened(store, words[:length])
+        assert names(state) == [("first", 1, False)]
+        await (await opened(store, [f"other {length}"])).add("k", "n", 1)
+
+
 async def test_statement_28_marks_of_a_cache_and_trailing_notes_are_no_edit():
     store = MemoryStateStore()
     user = {"role": "user", "content": "Hello"}
