@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -111,19 +111,24 @@ async def serve(service: Service, settings: ServiceSettings) -> None:
         logger.info(
             "draining: no new calls, up to %.0f s for those in progress", settings.drain_seconds
         )
+        stopped = asyncio.ensure_future(server.stop(settings.drain_seconds))
+        # Whoever reads NOT_SERVING must find new calls refused, so the server begins to stop first.
+        await asyncio.sleep(0)
         await health_servicer.enter_graceful_shutdown()
         drain = getattr(service, "drain", None)
         if drain is not None:
             drain()
-        await _drain(server, settings.drain_seconds, at_once)
+        await _drained(server, stopped, at_once)
     finally:
         await service.stop()
 
 
-async def _drain(server: grpc.aio.Server, seconds: float, at_once: asyncio.Event) -> None:
-    stop = asyncio.ensure_future(server.stop(seconds))
+async def _drained(
+    server: grpc.aio.Server, stop: asyncio.Future[None], at_once: asyncio.Event
+) -> None:
     hurry = asyncio.ensure_future(at_once.wait())
-    await asyncio.wait({stop, hurry}, return_when=asyncio.FIRST_COMPLETED)
+    both: set[asyncio.Future[Any]] = {stop, hurry}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     if not stop.done():
         await server.stop(0)
     hurry.cancel()
