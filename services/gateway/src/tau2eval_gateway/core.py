@@ -309,6 +309,9 @@ class GatewayCore:
         error.args = (error.message,)
         if error.details:
             error.details = self._redactor.clean_all(error.details, request.body)
+        if "provider_status" in error.metadata:
+            # The provider's words too; ours need no look.
+            error.replace_words(lambda text: self._redactor.clean(text, request.body))
         return error
 
 

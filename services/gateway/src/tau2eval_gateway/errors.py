@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
@@ -115,8 +115,18 @@ class GatewayError(Tau2EvalError):
             metadata["provider_status"] = str(provider_status)
         if retry_after:
             metadata["retry_after"] = retry_after
-        reason = re.sub(r"[^A-Z0-9]+", "_", error_code.upper()).strip("_")[:63] or "UNKNOWN"
-        super().__init__(message, reason=reason, metadata=metadata, domain=DOMAIN)
+        super().__init__(message, reason=_reason(error_code), metadata=metadata, domain=DOMAIN)
+
+    def replace_words(self, change: Callable[[str], str]) -> None:
+        """Puts general words in place of a code, type or param that a redactor would change."""
+        if change(self.error_code) != self.error_code:
+            general = "invalid_request_error" if self.http_status < 429 else "upstream_error"
+            self.error_code = self.metadata["code"] = general
+            self.reason = _reason(general)
+        if change(self.error_type) != self.error_type:
+            self.error_type = self.metadata["type"] = self.default_type
+        if self.param is not None and change(self.param) != self.param:
+            self.param = None
 
     def body(self) -> dict[str, Any]:
         """Returns the OpenAI-shaped error body."""
@@ -133,6 +143,10 @@ class GatewayError(Tau2EvalError):
     def body_json(self) -> bytes:
         """Returns `body` as JSON."""
         return orjson.dumps(self.body())
+
+
+def _reason(error_code: str) -> str:
+    return re.sub(r"[^A-Z0-9]+", "_", error_code.upper()).strip("_")[:63] or "UNKNOWN"
 
 
 class RequestRefused(GatewayError):

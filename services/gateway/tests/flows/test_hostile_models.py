@@ -4,8 +4,10 @@ import asyncio
 import json
 import time
 
+import grpc
 import pytest
 
+from tau2eval.gateway.v1 import gateway_pb2
 from tau2eval_gateway.errors import provider_error
 from tau2eval_gateway.flows.argcheck_verdict import read_verdict
 from tau2eval_gateway.flows.evidence import check, gather
@@ -213,3 +215,24 @@ async def test_an_error_with_half_an_emoji_is_passed_on(upstream, gateway, h, st
         assert (await response.json())["error"]["message"] == "half ?"
     await asyncio.sleep(0)
     assert (await gateway.rows())[-1]["http_status"] == status
+
+
+@pytest.mark.parametrize("model", ["ext/agent", IDS[1]])
+@pytest.mark.parametrize(
+    ("status", "code"), [(400, "invalid_request_error"), (500, "upstream_error")]
+)
+async def test_a_key_in_an_errors_code_goes_no_further(upstream, gateway, h, model, status, code):
+    # A key looks much like a code.
+    key = "very-secret-value"
+    error = {"message": "no", "type": key, "code": key, "param": key}
+    upstream.replies["agent"] = upstream.answer({"error": error}, status)
+    async with gateway.post(h.ask(model)) as response:
+        assert response.status == status
+        told = (await response.json())["error"]
+    assert told["code"] == code
+    assert key not in str(told)
+    assert [row["status"] for row in await gateway.rows()] == [code]
+    asked = gateway_pb2.ChatCompletionRequest(body_json=json.dumps(h.ask(model)).encode())
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await gateway.chat.ChatCompletion(asked)
+    assert "secret" not in str(failed.value.trailing_metadata()).lower()
