@@ -11,6 +11,8 @@ from tau2eval.gateway.v1 import gateway_pb2
 from tau2eval_gateway.errors import provider_error
 from tau2eval_gateway.flows.argcheck_verdict import read_verdict
 from tau2eval_gateway.flows.evidence import check, gather
+from tau2eval_gateway.flows.hold import judge
+from tau2eval_gateway.flows.hold_changes import Evidence
 from tau2eval_gateway.flows.messages import json_objects, parse_json_object, tool_calls
 from tau2eval_gateway.flows.readwrite import is_write
 from tau2eval_gateway.flows.verify_calls import calls_in
@@ -236,3 +238,44 @@ async def test_a_key_in_an_errors_code_goes_no_further(upstream, gateway, h, mod
     with pytest.raises(grpc.aio.AioRpcError) as failed:
         await gateway.chat.ChatCompletion(asked)
     assert "secret" not in str(failed.value.trailing_metadata()).lower()
+
+
+# Revisions that make another call than they seem to.
+
+
+def gated(draft, revision):
+    body = {"tools": TOOLS, "messages": []}
+    return judge(calls_in(draft, body), calls_in(revision, body), [], Evidence(()))
+
+
+@pytest.mark.parametrize(
+    "revision",
+    [
+        {"function_call": {"name": "cancel_order", "arguments": '{"id": 1}'}},
+        {"tool_calls": [call('{"id": 1.0}')]},
+        {"tool_calls": [call('{"id": "1"}')]},
+        {"tool_calls": [call('{"id": 2, "id": 1}')]},
+        {"tool_calls": [call('{"id": 1}', "c\u0430ncel_order")]},
+        {"tool_calls": [call('{"id": 1}', "cancel_order ")]},
+        {"tool_calls": {"0": call('{"id": 1}')}},
+        {"tool_calls": [call('{"id": 1}'), None]},
+        {"tool_calls": [call('{"id": 1}'), call('{"id": 1}')]},
+        {"tool_calls": []},
+        {
+            "tool_calls": [
+                call('{"id": 1}'),
+                {**call("{}", "get_user"), "custom": {"name": "cancel_order", "input": "2"}},
+            ]
+        },
+    ],
+)
+def test_a_write_in_disguise_is_held(revision):
+    draft = {"tool_calls": [call('{"id": 1}')]}
+    assert gated(draft, {"tool_calls": [call('{ "id":1 }')]}).passes
+    assert not gated(draft, revision).passes
+
+
+def test_the_form_before_tool_calls_is_compared_with_itself():
+    legacy = {"function_call": {"name": "cancel_order", "arguments": '{"id": 1}'}}
+    assert gated(legacy, legacy).passes
+    assert not gated(legacy, {"tool_calls": [call('{"id": 1}')]}).passes

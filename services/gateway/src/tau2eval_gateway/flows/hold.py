@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from tau2eval_gateway.flows.hold_changes import Evidence, Rule, added, modified
 from tau2eval_gateway.flows.quotes import fold, is_quoted
-from tau2eval_gateway.flows.verify_calls import Seen
+from tau2eval_gateway.flows.verify_calls import LEGACY, Seen
 from tau2eval_gateway.flows.verify_paths import Path, read_path
 
 MAX_CONFLICTS = 32
@@ -119,7 +119,7 @@ def judge(
     before = [seen for seen in draft if seen.write]
     after = [seen for seen in revision if seen.write]
     if max(len(before), len(after)) > MAX_WRITES:
-        same = [s.call.canonical() for s in before] == [s.call.canonical() for s in after]
+        same = [*map(_as_made, before)] == [*map(_as_made, after)]
         return Ruling() if same else Ruling(Rule.TOO_MANY)
     search = _Search(before, after, cited, evidence, uncited)
     if search.explains(0, 0, frozenset()):
@@ -143,8 +143,8 @@ class _Search:
     def __post_init__(self) -> None:
         """Computes once what many steps need."""
         self._paths = [read_path(conflict.argument) for conflict in self.cited]
-        self._old = [seen.call.canonical() for seen in self.before]
-        self._new = [seen.call.canonical() for seen in self.after]
+        self._old = [_as_made(seen) for seen in self.before]
+        self._new = [_as_made(seen) for seen in self.after]
         self._modified_by: dict[tuple[int, int, frozenset[Path]], _Change] = {}
 
     def explains(self, i: int, j: int, used: frozenset[int]) -> bool:
@@ -268,6 +268,11 @@ class _Search:
             self._blame(place, Rule.BAD_QUOTE, seen.label)
         else:
             self._blame(place, _UNCITED[action], seen.label)
+
+
+def _as_made(seen: Seen) -> tuple[bool, str]:
+    # A client that knows one form of calls makes none of the other.
+    return seen.place == LEGACY, seen.call.canonical()
 
 
 def _names_new(conflict: Conflict, new: Seen) -> bool:

@@ -149,14 +149,19 @@ def entries_in(message: Mapping[str, Any]) -> list[tuple[int, ToolCall]]:
     if entries and not isinstance(entries, list):
         found.append((0, _opaque(entries)))
     for place, entry in enumerate(entries if isinstance(entries, list) else ()):
-        read = tool_calls({"tool_calls": [entry]})
+        read = tool_calls({"tool_calls": [entry]}) if not _is_two(entry) else []
         found.append((place, read[0] if read else _opaque(entry)))
     return found
 
 
+def _is_two(entry: Any) -> bool:
+    """Returns whether an entry is a function's and a custom tool's call, as each client likes."""
+    return isinstance(entry, Mapping) and bool(entry.get("function")) and bool(entry.get("custom"))
+
+
 def _opaque(entry: Any) -> ToolCall:
     """Reads a call that is no function's: a custom tool's, or something unknown."""
-    custom = entry.get("custom") if isinstance(entry, Mapping) else None
+    custom = entry.get("custom") if isinstance(entry, Mapping) and not _is_two(entry) else None
     call_id = entry.get("id") if isinstance(entry, Mapping) else None
     name = custom.get("name") if isinstance(custom, Mapping) else None
     given = custom.get("input") if isinstance(custom, Mapping) else entry
