@@ -302,7 +302,10 @@ def test_statement_33_ids_are_whole_tokens(said: str, value: str) -> None:
     assert not backed(value, result({"value": said}))
 
 
-ids = st.from_regex(r"[A-Z]{2,4}[0-9]{3,7}", fullmatch=True)
+# CAD000 is an amount, and the same one as CAD00.
+ids = st.from_regex(r"[A-Z]{2,4}[0-9]{3,7}", fullmatch=True).filter(
+    lambda value: not forms.number_of(value)
+)
 
 
 @given(ids, st.sampled_from(["{}", "id {}.", "({})", "#{}", '"{}"', "x: {}, y", "{};", "<{}>"]))
