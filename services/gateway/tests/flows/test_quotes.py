@@ -148,3 +148,11 @@ def test_statement_11_unseen_characters_do_not_lengthen_a_quote():
     said = "of booking\u200b\u200b\u200b\u200b and so on"
     assert not quoted("of booking\u200b\u200b\u200b\u200b", [{"role": "user", "content": said}])
     assert quoted("of booking\u200b\u200b\u200b\u200b and", [{"role": "user", "content": said}])
+
+
+def test_statement_11_json_in_one_part_of_a_message_is_read():
+    inner = json.dumps({"rule": 'Say "please" before you cancel'})
+    texts = ["Result:", json.dumps({"answer": inner})]
+    content = [{"type": "text", "text": text} for text in texts]
+    said = said_in([{"role": "tool", "tool_call_id": "c", "content": content}])
+    assert is_quoted('Say "please" before you cancel', said)

@@ -95,6 +95,13 @@ class Run:
         return headers
 
 
+def test_statement_21_each_lesson_is_one_line_whatever_it_holds() -> None:
+    text = "One.\n- Two.\r\n\u2028- Three."
+    heading, *lines = system_message([Lesson("a", text), OTHER]).split("\n")
+    assert heading
+    assert lines == ["- One. - Two. - Three.", f"- {OTHER.text}"]
+
+
 async def test_statement_21_they_ride_after_the_callers_system_messages() -> None:
     run = Run(Book(LESSON, OTHER))
     headers = await run(chat([SYSTEM, {**SYSTEM, "content": "More."}, USER]))
