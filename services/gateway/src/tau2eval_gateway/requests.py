@@ -171,14 +171,6 @@ def parse_chat_request(raw: bytes, max_bytes: int) -> ChatRequest:
     return ChatRequest(raw=raw, body=body, model=model, stream=bool(stream))
 
 
-def with_members(request: ChatRequest, **members: Any) -> ChatRequest:
-    """Returns the request with members of its body set."""
-    body = {**request.body, **members}
-    return ChatRequest(
-        raw=dump(body), body=body, model=request.model, stream=bool(body.get("stream"))
-    )
-
-
 def body_for_model(request: ChatRequest, model: str) -> bytes:
     """Returns the caller's bytes with another model id and no other change."""
     if model == request.model:
