@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from tau2eval_gateway.composition import FlowFactory
+from tau2eval_gateway.crews import Crew
 from tau2eval_gateway.flows.ids import read_model_id
 from tau2eval_gateway.settings import GatewaySettings, SeedSettings
 
@@ -96,6 +97,15 @@ def test_what_means_nothing_ends_the_start(monkeypatch, name, value):
 def test_statement_08_rounds_are_held_within_0_and_3(monkeypatch, given, rounds):
     monkeypatch.setenv("MARINA_VERIFY_ROUNDS", str(given))
     assert SeedSettings().verify_rounds == rounds
+
+
+@pytest.mark.parametrize(("crew", "rounds"), [(None, 2), (0, 0), (3, 3)])
+def test_statement_08_a_crew_may_have_rounds_of_its_own(monkeypatch, crew, rounds):
+    monkeypatch.setenv("MARINA_VERIFY_ROUNDS", "2")
+    crews = {"team": Crew("team", "m", ("verify",), rounds=crew)}
+    plan = read_model_id("marina:team", crews)
+    assert plan is not None
+    assert FlowFactory(SeedSettings())("verify", plan)._rounds == rounds
 
 
 @pytest.mark.parametrize(

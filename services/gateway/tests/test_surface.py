@@ -118,11 +118,14 @@ async def test_every_bound_is_the_settings(opened):
         first_byte_timeout_seconds=2.5,
         idle_timeout_seconds=3.5,
         total_timeout_seconds=4.5,
+        helper_timeout_seconds=0.5,
         retries=0,
     ) as gateway:
         bounds = gateway.service._core._bounds
+        flows = gateway.service._core._pipeline._settings
     assert (bounds.connect, bounds.first_byte, bounds.idle) == (1.5, 2.5, 3.5)
     assert (bounds.total, bounds.retries) == (4.5, 0)
+    assert (flows.helper_seconds, flows.total_seconds) == (0.5, 4.5)
 
 
 async def test_the_state_is_bounded_by_the_settings(opened):
