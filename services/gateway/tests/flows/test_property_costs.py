@@ -41,12 +41,12 @@ HELPER_ROLES = {
 
 def tool_call(dice, at):
     arguments = dice.choice(
-        [{"id": "A-123456"}, {"id": "made_up_77"}, {"id": 1.0, "x": None}, {}, [], {"n": [1, 2]}]
+        [{"id": "A-123456"}, *[{"id": "made_up_77"}] * 6, {"id": 1.0, "x": None}, [], {"n": [1]}]
     )
-    text = dice.choice([json.dumps(arguments), "{", '{"id": "A", "id": "B"}'])
-    name = dice.choice(["cancel_order", "get_order", "refund_order", ""])
+    text = dice.choice([*[json.dumps(arguments)] * 8, "{", '{"id": "A", "id": "B"}'])
+    name = dice.choice(["cancel_order", "get_order", "refund_order", "refund_order", ""])
     call = {"id": f"c{at}", "type": "function", "function": {"name": name, "arguments": text}}
-    return dice.choice([call, call, call, {**call, "id": None}, {"id": "x"}, None])
+    return dice.choice([*[call] * 12, {**call, "id": None}, {"id": "x"}, None])
 
 
 def written(dice, task):
@@ -65,15 +65,19 @@ def written(dice, task):
         }
     elif task == "obligations-read":
         one = {"request": "cancel", "tools": ["cancel_order"], "identifiers": ["A-123456"]}
-        answer = {"obligations": dice.choice([[one], [one, {**one, "request": "x"}], [], 5])}
+        answer = {"obligations": dice.choice([*[[one], [one, {**one, "request": "x"}]] * 4, [], 5])}
     elif task == "obligations-judge":
-        answer = {"open": [{"id": n, "status": dice.choice(["owed", "done"])} for n in (1, 2)]}
+        answer = {
+            "open": [{"id": n, "status": dice.choice(["owed", "owed", "done"])} for n in (1, 2)]
+        }
     elif task == "argcheck-judge":
-        answer = {"calls": [{"call": n, "supported": dice.choice([True, False])} for n in range(3)]}
+        answer = {
+            "calls": [{"call": n, "supported": dice.choice([True, False, False])} for n in range(3)]
+        }
     else:
         return dice.choice(["Done.", "I will.", "", "x" * 3000, None])
     text = json.dumps(answer)
-    return dice.choice([text, text, text, f"So: {text}", "{" * 500, None, ""])
+    return dice.choice([*[text] * 6, f"So: {text}", "{" * 500, None, ""])
 
 
 def message(dice, task):
@@ -82,7 +86,7 @@ def message(dice, task):
         told["tool_calls"] = [tool_call(dice, at) for at in range(dice.randrange(4))]
     if not task and dice.random() < 0.05:
         told["function_call"] = {"name": "cancel_order", "arguments": "{}"}
-    return dice.choice([told] * 12 + [{}, None])
+    return dice.choice([told] * 40 + [{}, None])
 
 
 class Hostile:
@@ -104,7 +108,7 @@ class Hostile:
         role = request.headers.get("x-tau2eval-role")
         self.roles.setdefault(run, []).append((role, HELPER_ROLES.get(task, "agent")))
         fate = dice.random()
-        if fate < 0.10:
+        if fate < 0.08:
             return self.refusal(request)
         if fate < 0.16:
             await asyncio.sleep(dice.choice([0.3, 3.0]))
@@ -126,8 +130,8 @@ class Hostile:
     def usage(self):
         dice = self.dice
         usage = {"prompt_tokens": dice.randrange(1, 5000), "completion_tokens": dice.randrange(500)}
-        if dice.random() < 0.9:
-            usage["cost"] = dice.choice([0, 0.25, dice.random(), 1e-7, 3, "4", -1, None])
+        if dice.random() < 0.95:
+            usage["cost"] = dice.choice([0, 0.25, 1e-7, 3, *[dice.random()] * 16, "4", -1, None])
         return usage
 
     def answer(self, task):
@@ -135,14 +139,14 @@ class Hostile:
         finish = dice.choice(["stop", "stop", "tool_calls", "length", None])
         choice = {"index": 0, "message": message(dice, task), "finish_reason": finish}
         body = {**self.h.completion(), "choices": dice.choice([[choice]] * 9 + [[choice] * 2])}
-        body["usage"] = dice.choice([self.usage()] * 9 + [None])
+        body["usage"] = dice.choice([self.usage()] * 19 + [None])
         return aiohttp.web.json_response(body)
 
 
 def conversation(dice, number):
-    opening = f"Please cancel my order A-123456 now. ({number % 7})"
+    opening = f"Please cancel my order A-123456 now. ({number % 197})"
     said = [{"role": "system", "content": "Rules."}, {"role": "user", "content": opening}]
-    if dice.random() < 0.5:
+    if dice.random() < 0.2:
         call = {
             "id": "h", "type": "function",
             "function": {"name": "cancel_order", "arguments": '{"id": "A-123456"}'},
@@ -157,7 +161,7 @@ def conversation(dice, number):
 
 async def ask(gateway, dice, number, told):
     """Asks once; notes status and headers, or that the caller left."""
-    flow, priced = dice.choice(FLOWS), dice.choice(["priced", "bare"])
+    flow, priced = dice.choice([*FLOWS, *FLOWS[2:4] * 3]), dice.choice(["priced", "bare"])
     model = f"{flow}{priced}/agent" + ("+bare/judge" if "verify" in flow and number % 2 else "")
     body = {
         "model": model,
@@ -166,7 +170,7 @@ async def ask(gateway, dice, number, told):
     }
     headers = {"x-tau2eval-run": f"r{number}", "x-tau2eval-role": "agent"}
     if dice.random() < 0.4:
-        headers["x-marina-session"] = f"s{number % 5}"
+        headers["x-marina-session"] = f"s{number % 97}"
     patience = dice.choice([10, 10, 10, 10, 0.02, 0.1])
     told[f"r{number}"] = {"flow": flow, "status": None}
     try:
@@ -264,6 +268,11 @@ def check_costs(found, rows):
             told = found["headers"][f"x-marina-{flow}"]
             if "nudged=0" in told or (flow == "argcheck" and "retr" not in told):
                 assert cost == pytest.approx(own, abs=1e-9), (found, rows)
+            elif found["flow"] == f"marina/{flow}:" and "-failed" not in told:
+                # Asked once more: all but the answer that the caller has.
+                agent = [row for row in rows if row["role"] == "agent" and row["status"] == "ok"]
+                last = max(agent, key=lambda row: row["time"])
+                assert cost == pytest.approx(known - last["cost_usd"], abs=1e-9), (found, rows)
     if "verify" in found["flow"]:
         usage = json.loads(found["body"]).get("usage") or {}
         assert "cost" not in usage or usage["cost"] == pytest.approx(known)
